@@ -76,7 +76,7 @@ type log struct {
 	open  bool // a goroutine is being read
 	whole bool // all of it was read
 	g     Goroutine
-	text  []byte   // its frames without arguments: a line each of the function and of the file
+	text  []byte   // its frames without arguments, a line each: the function, and the number of the line in its file
 	found []uint64 // the address that each of its frames was called on; 0 for none, and beyond maxAddrs
 	named int      // of these are not 0
 	call  []byte   // a line that waits for the line of its file; empty if none does
@@ -176,8 +176,8 @@ func (l *log) file(file []byte) {
 			l.program = string(m[1])
 		}
 	}
-	l.text = append(append(l.text, l.call...), '\n')
-	l.text = append(append(l.text, file...), '\n')
+	l.text = append(append(l.text, l.call...), ' ')
+	l.text = append(append(l.text, file[bytes.LastIndexByte(file, ':')+1:]...), '\n')
 	addr := uint64(0)
 	if l.named < maxAddrs && hasAddress(l.call) {
 		addr = address(l.with)
@@ -211,7 +211,7 @@ func (l *log) close() {
 	l.dump.Source.Goroutines++
 	s := l.intern()
 	// All but the first goroutine end with the function that started them.
-	if !l.whole && !bytes.Contains(l.text, []byte("main.main\n")) {
+	if !l.whole && !bytes.Contains(l.text, []byte("main.main ")) {
 		l.inside = fmt.Sprintf("it ends inside goroutine %d", l.g.ID)
 	}
 	if s == nil || l.kept.goroutines >= maxGoroutines {
@@ -278,18 +278,15 @@ func (l *log) intern() *Stack {
 	s := &Stack{}
 	l.known[key] = s
 	l.kept.stacks += 256 // with its place in the table
-	lines := strings.Split(string(l.text), "\n")
-	for i := range l.found {
-		call, place := lines[2*i], lines[2*i+1]
+	for frame := range strings.Lines(string(l.text)) {
+		call, number, _ := strings.Cut(strings.TrimSpace(frame), " ")
 		name, err := url.PathUnescape(call) // Go escapes dots in the last element of an import path
 		if err != nil {
 			name = call
 		}
 		name = unique.Make(name).Value()
-		colon := strings.LastIndexByte(place, ':')
-		file := unique.Make(place[strings.LastIndexByte(place, '/')+1 : colon]).Value()
-		line, _ := strconv.Atoi(place[colon+1:]) // has at most 9 digits
-		s.Frames = append(s.Frames, Frame{Func: name, File: file, Line: line})
+		line, _ := strconv.Atoi(number) // has at most 9 digits
+		s.Frames = append(s.Frames, Frame{Func: name, Line: line})
 		l.kept.stacks += 80 + len(name)
 	}
 	return s

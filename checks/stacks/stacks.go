@@ -11,7 +11,6 @@ import (
 // A Frame is one call of a stack.
 type Frame struct {
 	Func string // with its import path: github.com/containerd/ttrpc.(*Client).dispatch
-	File string // base name
 	Line int
 }
 

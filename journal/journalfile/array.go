@@ -6,7 +6,6 @@ import "sort"
 type segment struct {
 	array object
 	first uint64 // index of its first entry in the list
-	n     uint64
 }
 
 // list is the entries of a file or of one DATA object, in the order in which they were logged. journald stores the
@@ -52,7 +51,7 @@ func (l *list) chain(off uint64) {
 		n := min(l.m.refs(o), l.want-l.n)
 		// The last array may be filled in part only, if the count is ahead of it or damaged.
 		used := uint64(sort.Search(int(n), func(i int) bool { return l.m.refAt(o, uint64(i)) == 0 }))
-		l.segs = append(l.segs, segment{array: o, first: l.n, n: used})
+		l.segs = append(l.segs, segment{array: o, first: l.n})
 		l.n += used
 		if used < n {
 			return

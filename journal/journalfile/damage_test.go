@@ -155,7 +155,7 @@ func TestTruncated(t *testing.T) {
 	hits := 0
 	stats, err := f.Search(t.Context(), Query{Match: pleg}, func(e *Entry) bool {
 		if hits++; hits == 210 { // the text that repeats two hundred times comes first
-			must(t, os.Truncate(path, int64(e.Offset)&^4095))
+			must(t, os.Truncate(path, int64(e.obj.off)&^4095))
 		}
 		return true
 	})

@@ -11,7 +11,6 @@ type Entry struct {
 	// found in a damaged file but no entry that it belongs to: then there are no labels, and the text is handed over
 	// whatever Since, Until and Boot are.
 	Realtime uint64
-	Offset   uint64 // of the entry in the file, or of the text if it belongs to none
 	Message  []byte // the text: the value of the field MESSAGE that matched
 
 	file *File // nil if the text belongs to no entry

@@ -294,7 +294,7 @@ func (s *search) deliver(e object, text []byte) {
 }
 
 func (s *search) hand(e object, text []byte) {
-	s.entry = Entry{Realtime: s.f.img.realtime(e), Offset: e.off, Message: text, file: s.f, obj: e}
+	s.entry = Entry{Realtime: s.f.img.realtime(e), Message: text, file: s.f, obj: e}
 	s.stopped = !s.yield(&s.entry)
 }
 
@@ -325,7 +325,7 @@ func (s *search) settle() {
 	for _, off := range slices.Sorted(maps.Keys(s.late)) {
 		if text, ok := s.f.text(off); ok && !s.late[off] && !s.done() && s.q.Match(text) {
 			s.stats.Unresolved++
-			s.entry = Entry{Offset: off, Message: text}
+			s.entry = Entry{Message: text}
 			s.stopped = !s.yield(&s.entry)
 		}
 	}
