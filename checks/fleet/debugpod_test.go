@@ -2,7 +2,10 @@ package fleet
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"io"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -86,6 +89,38 @@ func then(first func(*v1.Pod), seconds int, next func(*v1.Pod)) func(*v1.Pod) {
 	}
 }
 
+// A life is that of the pod that kdiag makes.
+type life struct {
+	play    func(*v1.Pod) // changes the pod at each look
+	log     string
+	created *v1.Pod
+}
+
+func (l *life) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	switch {
+	case req.Method == http.MethodPost:
+		l.created = &v1.Pod{}
+		_ = json.NewDecoder(req.Body).Decode(l.created)
+		l.created.Status.Phase = v1.PodPending
+	case strings.HasSuffix(req.URL.Path, "/log"):
+		_, _ = io.WriteString(w, l.log)
+		return
+	case l.created == nil || !strings.HasSuffix(req.URL.Path, "/"+l.created.Name):
+		refuses(apierrors.NewNotFound(v1.Resource("pods"), req.URL.Path))(w, req)
+		return
+	case req.Method == http.MethodGet:
+		l.play(l.created)
+	}
+	_ = json.NewEncoder(w).Encode(l.created)
+	if req.Method == http.MethodDelete {
+		var how metav1.DeleteOptions
+		_ = json.NewDecoder(req.Body).Decode(&how)
+		if grace := how.GracePeriodSeconds; grace != nil && *grace == 0 { // else a dead kubelet would have to agree
+			l.created = nil
+		}
+	}
+}
+
 const reportLog = `kdiag: a warning
 {
   "kind": "Report",
@@ -101,11 +136,17 @@ func TestDebug(t *testing.T) {
 	nothing := func(*v1.Pod) {}
 	creating := waiting("ContainerCreating", "")
 	gone := apierrors.NewNotFound(v1.Resource("pods"), "x")
+	deleted := func(req *http.Request) *metav1.Status {
+		if req.Method == http.MethodGet && strings.Contains(req.URL.Path, "/pods/") {
+			return gone.ErrStatus.DeepCopy()
+		}
+		return nil
+	}
 	for _, tt := range []struct {
 		name    string
 		play    func(*v1.Pod)
 		log     string
-		refuse  map[string]error
+		fails   func(*http.Request) *metav1.Status
 		want    string // problem; empty for a report
 		hint    string
 		seconds int // until the end
@@ -130,35 +171,35 @@ func TestDebug(t *testing.T) {
 			"bad usage", ended(2, ""), "{\n\"kind\": \"Error\", \"problems\": [\"unknown flag\"]}", nil,
 			"kdiag node on n2 made no report: unknown flag", "registry/kdiag:2", 0,
 		},
-		{"deleted", nil, "", map[string]error{"GET": gone}, "waiting for the pod on n2: " + gone.Error(), byHand, 0},
+		{"deleted", nothing, "", deleted, "waiting for the pod on n2: " + gone.Error(), byHand, 0},
 		{
-			"may not", nil, "",
-			map[string]error{"POST": forbidden("pods")},
-			"creating a pod on n2: pods is forbidden: no", "the right to create pods in kube-system", 0,
+			"may not", nothing, "", forbids("pods"),
+			`creating a pod on n2: pods is forbidden: User "eve" cannot list it`, "the right to create pods in kube-system", 0,
 		},
 		{
-			"may not read", ended(0, ""), "",
-			map[string]error{"log": forbidden("pods/log")},
-			"reading the log of kdiag on n2: pods/log is forbidden: no", "the right to get pods/log in kube-system", 0,
+			"may not read", ended(0, ""), "", forbids("log"),
+			`reading the log of kdiag on n2: log is forbidden: User "eve" cannot list it`, "the right to get pods/log in kube-system", 0,
 		},
 		{"interrupted", creating, "", nil, "context canceled", "", 5},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 			defer cancel()
-			a := &api{play: tt.play, log: tt.log, refuse: tt.refuse}
+			api, pod := agentServer(), &life{play: tt.play, log: tt.log}
+			api.other = pod.ServeHTTP
+			api.fail(tt.fails)
 			if tt.name == "interrupted" {
 				time.AfterFunc(5*time.Second, cancel)
 			}
 			began := time.Now()
-			r, err := connect(t, a).Debug(ctx, DebugOptions{
+			r, err := connect(t, api).Debug(ctx, DebugOptions{
 				Node: "n2", Image: "registry/kdiag:2", Start: 45 * time.Second,
 				Left: func(problem string) { t.Errorf("%s: %s", tt.name, problem) },
 			})
 			if d := int(time.Since(began).Seconds()); d != tt.seconds {
 				t.Errorf("%s: took %d s", tt.name, d)
 			}
-			if a.created != nil {
+			if pod.created != nil {
 				t.Errorf("%s: the pod is left", tt.name)
 			}
 			if tt.want == "" {
@@ -203,10 +244,9 @@ func TestDebugImage(t *testing.T) {
 		{"of none", "", "", unknown, "name one that n2 can pull", nil},
 	} {
 		var made *v1.Pod
-		a := &api{pods: tt.pods, play: ended(0, ""), log: reportLog}
-		play := a.play
-		a.play = func(p *v1.Pod) { made = p.DeepCopy(); play(p) }
-		_, err := connect(t, a).Debug(t.Context(), DebugOptions{
+		api, end := agentServer(tt.pods...), ended(0, "")
+		api.other = (&life{log: reportLog, play: func(p *v1.Pod) { made = p.DeepCopy(); end(p) }}).ServeHTTP
+		_, err := connect(t, api).Debug(t.Context(), DebugOptions{
 			Node: "n2", Image: tt.image, Released: tt.released, Start: time.Minute, Run: 30 * time.Second,
 		})
 		got := ""

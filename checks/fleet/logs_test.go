@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,7 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kdiag/kdiag/checks"
@@ -48,6 +49,7 @@ func answers(code int, text string) http.HandlerFunc {
 		w.Header().Set("Content-Type", "text/plain;charset=UTF-8")
 		w.WriteHeader(code)
 		_, _ = io.WriteString(w, text)
+		_ = http.NewResponseController(w).Flush()
 	}
 }
 
@@ -133,19 +135,13 @@ func TestReadLogs(t *testing.T) {
 		},
 		{
 			name: "forbidden", ready: v1.ConditionTrue, status: checks.Unknown,
-			logs: func(w http.ResponseWriter, _ *http.Request) {
-				writeStatus(w, &metav1.Status{Code: 403, Reason: metav1.StatusReasonForbidden, Message: "nodes is forbidden"})
-			},
+			logs: refuses(apierrors.NewForbidden(v1.Resource("nodes"), "", errors.New("no"))),
 			want: checks.FleetLog{Status: checks.Unknown, Problem: errNoProxy.Error()},
 		},
 		{
 			name: "no kubelet", ready: v1.ConditionFalse, status: checks.Unhealthy, cause: "NotReady",
-			logs: func(w http.ResponseWriter, _ *http.Request) {
-				writeStatus(w, &metav1.Status{
-					Code: 503, Reason: metav1.StatusReasonServiceUnavailable,
-					Message: "error trying to reach service: dial tcp 192.0.2.2:10250: connect: connection refused",
-				})
-			},
+			logs: refuses(apierrors.NewServiceUnavailable(
+				"error trying to reach service: dial tcp 192.0.2.2:10250: connect: connection refused")),
 			want: checks.FleetLog{
 				Status: checks.Unknown, Problem: "the API server does not reach the kubelet: connection refused",
 			},
@@ -192,7 +188,7 @@ func TestReadLogs(t *testing.T) {
 				var asked url.Values
 				api := large()
 				api.lists[nodesPath] = &v1.NodeList{Items: []v1.Node{n}}
-				api.logs = func(w http.ResponseWriter, req *http.Request) {
+				api.proxy = func(w http.ResponseWriter, req *http.Request) {
 					asked = req.URL.Query()
 					tt.logs(w, req)
 				}
@@ -232,7 +228,7 @@ func TestReadLogsInOrder(t *testing.T) {
 		nodes.Items = append(nodes.Items, kubeNode("ready", v1.ConditionTrue), kubeNode("sick", v1.ConditionFalse))
 		api := large()
 		api.lists = map[string]runtime.Object{nodesPath: &nodes}
-		api.logs = func(w http.ResponseWriter, req *http.Request) {
+		api.proxy = func(w http.ResponseWriter, req *http.Request) {
 			if strings.Contains(req.URL.Path, "/n") && !strings.Contains(req.URL.Path, "/ready/") &&
 				!strings.Contains(req.URL.Path, "/sick/") {
 				<-req.Context().Done()

@@ -1,8 +1,10 @@
 package fleet
 
 import (
+	"context"
 	"encoding/json"
 	"io"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -11,6 +13,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -18,21 +21,22 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 
+	"github.com/kdiag/kdiag/crictl/fake/faketest"
 	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver"
 )
 
 // latency of answers keeps lists and snapshots of one second apart.
 const latency = 10 * time.Millisecond
 
-// A server is an API server of lists, which it gives out in chunks, and of documents. It is reached without a network,
-// so also in fake time.
+// A server is an API server of lists, which it gives out in chunks, and of documents.
 type server struct {
 	lists map[string]runtime.Object // by path
 	docs  map[string]string         // JSON, by path
 	json  bool                      // it lacks protobuf
-	clock func() time.Time          // of its Date; nil: it sends none
+	clock func() time.Time          // of its Date; nil: as the client's
 	watch http.HandlerFunc          // of nodes
-	logs  http.HandlerFunc          // of kubelets
+	proxy http.HandlerFunc          // what is behind each kubelet and pod
+	other http.HandlerFunc          // nil, or answers for all else, at once
 
 	mu    sync.Mutex
 	fails func(*http.Request) *metav1.Status // nil, or why a request fails
@@ -46,7 +50,11 @@ func (s *server) fail(with func(*http.Request) *metav1.Status) {
 }
 
 func (s *server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	time.Sleep(latency)
+	list, doc := s.lists[req.URL.Path], s.docs[req.URL.Path]
+	other := list == nil && doc == "" && s.other != nil
+	if !other {
+		time.Sleep(latency)
+	}
 	s.mu.Lock()
 	s.asked = append(s.asked, req.URL.Path+"?"+req.URL.Query().Encode())
 	fails := s.fails
@@ -61,17 +69,18 @@ func (s *server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 			return
 		}
 	}
-	list, doc := s.lists[req.URL.Path], s.docs[req.URL.Path]
 	switch {
-	case strings.HasSuffix(req.URL.Path, "/proxy/logs/"):
-		s.logs(w, req)
+	case strings.Contains(req.URL.Path, "/proxy/"):
+		s.proxy(w, req)
 	case req.URL.Query().Has("watch"):
-		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
 		s.watch(w, req)
 	case list != nil:
 		s.page(w, req, list)
-	case doc != "" && strings.HasPrefix(req.Header.Get("Accept"), "application/json"):
+	case doc != "":
 		_, _ = io.WriteString(w, doc)
+	case other:
+		s.other(w, req)
 	default:
 		writeStatus(w, &metav1.Status{Code: 404, Reason: metav1.StatusReasonNotFound, Message: "not found"})
 	}
@@ -81,6 +90,11 @@ func writeStatus(w http.ResponseWriter, status *metav1.Status) {
 	status.TypeMeta, status.Status = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, metav1.StatusFailure
 	w.WriteHeader(int(status.Code))
 	_ = json.NewEncoder(w).Encode(status)
+}
+
+// refuses answers with an error.
+func refuses(err *apierrors.StatusError) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { writeStatus(w, err.ErrStatus.DeepCopy()) }
 }
 
 // page writes the part of a list that limit and continue mean.
@@ -109,42 +123,6 @@ func (s *server) page(w http.ResponseWriter, req *http.Request, list runtime.Obj
 	_ = codecs.EncoderForVersion(info.Serializer, gv).Encode(list, w)
 }
 
-// RoundTrip serves a request. Its body ends with the context.
-func (s *server) RoundTrip(req *http.Request) (*http.Response, error) {
-	body, out := io.Pipe()
-	a := &answer{PipeWriter: out, header: http.Header{}, ready: make(chan int, 1)}
-	go func() {
-		s.ServeHTTP(a, req)
-		a.WriteHeader(http.StatusOK)
-		_ = out.Close()
-	}()
-	go func() {
-		<-req.Context().Done()
-		_ = out.CloseWithError(req.Context().Err())
-	}()
-	select {
-	case code := <-a.ready:
-		return &http.Response{StatusCode: code, Header: a.header, Body: body, Request: req}, nil
-	case <-req.Context().Done():
-		return nil, req.Context().Err()
-	}
-}
-
-// An answer is a http.ResponseWriter.
-type answer struct {
-	*io.PipeWriter
-	header http.Header
-	once   sync.Once
-	ready  chan int
-}
-
-func (a *answer) Header() http.Header  { return a.header }
-func (a *answer) WriteHeader(code int) { a.once.Do(func() { a.ready <- code }) }
-func (a *answer) Write(b []byte) (int, error) {
-	a.WriteHeader(http.StatusOK)
-	return a.PipeWriter.Write(b)
-}
-
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -152,9 +130,23 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func connect(t *testing.T, s http.RoundTripper) *Cluster {
+// connect serves in memory, so also in fake time, until the test ends. With nil, nobody serves.
+func connect(t *testing.T, s *server) *Cluster {
 	t.Helper()
-	c, err := Connect(&rest.Config{Host: "http://server", BearerToken: "secret", Transport: s})
+	const path = "server"
+	var sockets faketest.Sockets
+	if s != nil {
+		lis, err := sockets.Listen(path)
+		must(t, err)
+		at := &http.Server{Handler: s}
+		at.SetKeepAlivesEnabled(false) // bufconn may time out in a second request
+		go func() { _ = at.Serve(lis) }()
+		t.Cleanup(func() { _ = at.Close() })
+	}
+	c, err := Connect(&rest.Config{
+		Host: "http://server", BearerToken: "secret",
+		Dial: func(ctx context.Context, _, _ string) (net.Conn, error) { return sockets.Dial(ctx, path) },
+	})
 	must(t, err)
 	return c
 }

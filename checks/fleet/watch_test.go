@@ -33,7 +33,6 @@ func line(s *Snapshot) string {
 // watched returns what Watch made of a server within a time, each with the time since its start.
 func watched(t *testing.T, api *server, opts Options, length time.Duration) (got []string) {
 	t.Helper()
-	api.clock = time.Now
 	c := connect(t, api)
 	s, err := c.Read(t.Context(), opts)
 	must(t, err)
@@ -65,6 +64,7 @@ func small(nodes ...v1.Node) *server {
 // event writes an event of a watch of nodes, JSON.
 func event(w http.ResponseWriter, kind string, object any) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"type": kind, "object": object})
+	_ = http.NewResponseController(w).Flush()
 }
 
 func nodeEvent(w http.ResponseWriter, kind, version string, n v1.Node) {
