@@ -16,7 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/rest"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kdiag/kdiag/checks"
 )
@@ -129,27 +129,29 @@ func (r *reading) report(what string, err error) {
 	r.problems[what], r.fresh = err.Error(), true
 }
 
-// list lists what is at a path in chunks, each of which add takes and returns the metadata of. It returns the version
-// of the first. A list that takes minutes may expire; the server then offers to go on with what it has now, and one
-// such offer is taken.
-func (c *Cluster) list(
-	ctx context.Context, path string, opts metav1.ListOptions, add func(rest.Result) (metav1.ListMeta, error),
-) (version string, err error) {
+// list lists what is at a path in chunks, and calls take with each chunk. It returns the version of the first. A list
+// that takes minutes may expire; the server then offers to go on with what it has now, and one such offer is taken.
+func list[T any, P interface {
+	*T
+	runtime.Object
+	metav1.ListInterface
+}](ctx context.Context, c *Cluster, path string, opts metav1.ListOptions, take func(P)) (version string, err error) {
 	opts.Limit = chunk
 	for expired := false; ; {
-		answer := c.core.Get().AbsPath(path).VersionedParams(&opts, c.params).Do(ctx)
-		meta, err := metav1.ListMeta{}, answer.Error()
+		page := P(new(T))
+		err := c.core.Get().AbsPath(path).VersionedParams(&opts, c.params).Do(ctx).Into(page)
 		if err == nil {
-			meta, err = add(answer)
+			take(page)
 		}
+		opts.Continue = page.GetContinue()
 		if status := apierrors.APIStatus(nil); apierrors.IsResourceExpired(err) && errors.As(err, &status) && !expired {
-			if meta = status.Status().ListMeta; meta.Continue != "" {
+			if opts.Continue = status.Status().Continue; opts.Continue != "" {
 				expired, err = true, nil
 			}
 		} else if version == "" {
-			version = meta.ResourceVersion
+			version = page.GetResourceVersion()
 		}
-		if opts.Continue = meta.Continue; err != nil || opts.Continue == "" {
+		if err != nil || opts.Continue == "" {
 			return version, err
 		}
 	}
@@ -157,15 +159,12 @@ func (c *Cluster) list(
 
 func (r *reading) readNodes(ctx context.Context) (func(), error) {
 	nodes := map[string]Node{}
-	version, err := r.cluster.list(ctx, "/api/v1/nodes", metav1.ListOptions{LabelSelector: r.opts.Selector},
-		func(answer rest.Result) (metav1.ListMeta, error) {
-			var list v1.NodeList
-			err := answer.Into(&list)
-			for i := range list.Items {
-				nodes[list.Items[i].Name] = nodeOf(&list.Items[i])
-			}
-			return list.ListMeta, err
-		})
+	opts := metav1.ListOptions{LabelSelector: r.opts.Selector}
+	version, err := list(ctx, r.cluster, "/api/v1/nodes", opts, func(page *v1.NodeList) {
+		for i := range page.Items {
+			nodes[page.Items[i].Name] = nodeOf(&page.Items[i])
+		}
+	})
 	return func() { r.nodes, r.version = nodes, version }, err
 }
 
@@ -184,17 +183,13 @@ func nodeOf(n *v1.Node) Node {
 func (r *reading) readLeases(ctx context.Context) (func(), error) {
 	leases := map[string]time.Time{}
 	const path = "/apis/coordination.k8s.io/v1/namespaces/" + v1.NamespaceNodeLease + "/leases"
-	_, err := r.cluster.list(ctx, path, metav1.ListOptions{},
-		func(answer rest.Result) (metav1.ListMeta, error) {
-			var list coordinationv1.LeaseList
-			err := answer.Into(&list)
-			for _, l := range list.Items {
-				if l.Spec.RenewTime != nil {
-					leases[l.Name] = l.Spec.RenewTime.Time
-				}
+	_, err := list(ctx, r.cluster, path, metav1.ListOptions{}, func(page *coordinationv1.LeaseList) {
+		for _, l := range page.Items {
+			if l.Spec.RenewTime != nil {
+				leases[l.Name] = l.Spec.RenewTime.Time
 			}
-			return list.ListMeta, err
-		})
+		}
+	})
 	at := r.meter.now()
 	return func() { r.leases, r.at = leases, at }, err
 }
@@ -202,21 +197,17 @@ func (r *reading) readLeases(ctx context.Context) (func(), error) {
 func (r *reading) readEvents(ctx context.Context) (func(), error) {
 	events := map[string][]checks.FleetNodeEvent{}
 	opts := metav1.ListOptions{FieldSelector: "involvedObject.kind=Node,type=" + v1.EventTypeWarning}
-	_, err := r.cluster.list(ctx, "/api/v1/events", opts,
-		func(answer rest.Result) (metav1.ListMeta, error) {
-			var list v1.EventList
-			err := answer.Into(&list)
-			for i := range list.Items {
-				e, node := eventOf(&list.Items[i]), list.Items[i].InvolvedObject.Name
-				if r.meter.now().Sub(e.At) > eventsOf {
-					continue
-				}
-				last := append(events[node], e)
-				slices.SortStableFunc(last, func(a, b checks.FleetNodeEvent) int { return b.At.Compare(a.At) })
-				events[node] = last[:min(len(last), maxEvents)]
+	_, err := list(ctx, r.cluster, "/api/v1/events", opts, func(page *v1.EventList) {
+		for i := range page.Items {
+			e, node := eventOf(&page.Items[i]), page.Items[i].InvolvedObject.Name
+			if r.meter.now().Sub(e.At) > eventsOf {
+				continue
 			}
-			return list.ListMeta, err
-		})
+			last := append(events[node], e)
+			slices.SortStableFunc(last, func(a, b checks.FleetNodeEvent) int { return b.At.Compare(a.At) })
+			events[node] = last[:min(len(last), maxEvents)]
+		}
+	})
 	return func() { r.events = events }, err
 }
 
@@ -230,6 +221,40 @@ func eventOf(e *v1.Event) checks.FleetNodeEvent {
 		out.At, out.Count = e.Series.LastObservedTime.Time, max(out.Count, int(e.Series.Count))
 	}
 	return out
+}
+
+// podsOf are the pods on a node.
+type podsOf struct {
+	count   int
+	daemons []string // namespace/name of DaemonSets, sorted
+}
+
+// unfinished are the pods that kubectl describe node counts.
+const unfinished = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+
+// readPods counts the pods of each node. It lists whole pods, because metadata alone lacks the name of the node.
+func (r *reading) readPods(ctx context.Context) (func(), error) {
+	pods := map[string]*podsOf{}
+	_, err := list(ctx, r.cluster, "/api/v1/pods", metav1.ListOptions{FieldSelector: unfinished}, func(page *v1.PodList) {
+		for _, p := range page.Items {
+			on := pods[p.Spec.NodeName]
+			if on == nil {
+				on = &podsOf{}
+				pods[p.Spec.NodeName] = on
+			}
+			on.count++
+			for _, owner := range p.OwnerReferences {
+				if owner.Kind == "DaemonSet" {
+					on.daemons = append(on.daemons, p.Namespace+"/"+owner.Name)
+				}
+			}
+		}
+	})
+	for _, p := range pods {
+		slices.Sort(p.daemons)
+		p.daemons = slices.Compact(p.daemons)
+	}
+	return func() { r.pods = pods }, err
 }
 
 // snapshot returns what has been read. Nothing of it changes later.
