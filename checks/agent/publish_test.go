@@ -31,6 +31,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/crictl/fake/faketest"
 	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver"
 )
 
@@ -267,24 +268,6 @@ func write(t *testing.T, name, content string) {
 	must(t, os.WriteFile(name, []byte(content), 0o600))
 }
 
-// pipes is a network within a bubble of synctest.
-type pipes chan net.Conn
-
-func (p pipes) Accept() (net.Conn, error) {
-	if c, ok := <-p; ok {
-		return c, nil
-	}
-	return nil, net.ErrClosed
-}
-func (p pipes) Close() error   { close(p); return nil }
-func (p pipes) Addr() net.Addr { return &net.UnixAddr{} }
-
-func (p pipes) dial(context.Context, string, string) (net.Conn, error) {
-	here, there := net.Pipe()
-	p <- there
-	return here, nil
-}
-
 // run starts a publisher that talks to s within a bubble. It ends with the test.
 func run(t *testing.T, s *server) (p *Publisher, logged *strings.Builder, token string) {
 	logged = &strings.Builder{}
@@ -294,15 +277,18 @@ func run(t *testing.T, s *server) (p *Publisher, logged *strings.Builder, token 
 	must(t, err)
 	cfg, err := clientcmd.BuildConfigFromFlags("", config)
 	must(t, err)
-	network := make(pipes)
-	cfg.Dial = network.dial
+	var sockets faketest.Sockets
+	lis, err := sockets.Listen(nodeName)
+	must(t, err)
+	cfg.Dial = func(ctx context.Context, _, _ string) (net.Conn, error) { return sockets.Dial(ctx, nodeName) }
 	if p.client, err = apiserver.New(cfg, apiserver.Limits{}); err != nil {
 		t.Fatal(err)
 	}
 	at := &http.Server{Handler: s}
+	at.SetKeepAlivesEnabled(false) // bufconn may time out in a second request
 	ctx, cancel := context.WithCancel(t.Context())
 	var both sync.WaitGroup
-	both.Go(func() { _ = at.Serve(network) })
+	both.Go(func() { _ = at.Serve(lis) })
 	both.Go(func() { p.Run(ctx) })
 	t.Cleanup(func() { cancel(); _ = at.Close(); both.Wait() })
 	return p, logged, filepath.Join(filepath.Dir(config), "token")
