@@ -1,6 +1,7 @@
 package bundle
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,26 +12,21 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kdiag/kdiag/crictl/safefile"
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
 
 // DefaultName returns the name of an archive of a host: kdiag-node-7-20261123T031200Z.tar.zst.
 func DefaultName(host string, at time.Time, format string) string {
-	host = strings.Trim(strings.Map(func(r rune) rune {
-		switch {
-		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', r == '-', r == '.':
-			return r
-		}
-		return '-'
-	}, host), "-.")
-	if host == "" {
-		host = "node"
-	}
-	ending := ".tar.zst"
-	if format == Tgz {
-		ending = ".tgz"
-	}
-	return "kdiag-" + host[:min(len(host), 64)] + "-" + at.UTC().Format("20060102T150405Z") + ending
+	host = cmp.Or(strings.Trim(Plain(host), "-."), "node")
+	ending := map[string]string{Tgz: ".tgz"}[format]
+	return "kdiag-" + host[:min(len(host), 64)] + "-" + at.UTC().Format("20060102T150405Z") + cmp.Or(ending, ".tar.zst")
 }
+
+var special = lazyregexp.New(`[^A-Za-z0-9.-]`)
+
+// Plain returns a name with a dash for each character but letters, digits, dots and dashes, which mean the same in file
+// names and in each part of a URL.
+func Plain(name string) string { return special.ReplaceAllString(name, "-") }
 
 // Create creates a file that only its owner may read. What is there is left alone, a symbolic link too, wherever it
 // leads.

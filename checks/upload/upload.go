@@ -148,16 +148,8 @@ func (t *Target) address(a Archive) (*url.URL, error) {
 	return u, nil
 }
 
-// name returns a name with nothing but letters, digits, dots and dashes, which mean the same in each part of a URL.
-func name(s string) string {
-	return cmp.Or(strings.Map(func(r rune) rune {
-		switch {
-		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', r == '-', r == '.':
-			return r
-		}
-		return '-'
-	}, strings.Trim(s, ".")), "none")
-}
+// name returns a name as a part of a URL.
+func name(s string) string { return cmp.Or(bundle.Plain(strings.Trim(s, ".")), "none") }
 
 // header is a header of HTTP (RFC 9110, 5.1 and 5.5).
 var header = lazyregexp.New(`^([!#$%&'*+.^_|~0-9A-Za-z\x60-]+):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*)$`)
