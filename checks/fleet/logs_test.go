@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -56,51 +57,47 @@ func answers(code int, text string) http.HandlerFunc {
 // TestReadLogs has the outcome of each answer to a log query, and what the node then is in the report.
 func TestReadLogs(t *testing.T) {
 	open := logged(well, unhealthy("3m2s"), unhealthy("4m2s"), unhealthy("5m2s"))
+	healthy := checks.FleetLog{Status: checks.Healthy, Verdict: checks.LogClear}
 	for _, tt := range []struct {
-		name   string
-		ready  v1.ConditionStatus
-		info   v1.NodeSystemInfo
-		logs   http.HandlerFunc
-		want   checks.FleetLog // without times and sizes
-		cause  string
-		status checks.Verdict
-		units  []string // default: kubelet
+		name    string
+		ready   v1.ConditionStatus // default: True
+		info    v1.NodeSystemInfo
+		logs    http.HandlerFunc
+		want    checks.FleetLog // without times and sizes
+		problem string          // the one of a log that is not judged
+		cause   string          // of a node that is not ready; default: the log's, if that goes on
+		units   []string        // default: kubelet
 	}{
 		{
-			name: "an incident that goes on", ready: v1.ConditionTrue, logs: answers(200, open),
+			name: "an incident that goes on", logs: answers(200, open),
 			want: checks.FleetLog{
 				Status: checks.Unhealthy, Verdict: checks.LogUnhealthy, Cause: "PLEGUnhealthy", Ongoing: true,
 			},
-			cause: "PLEGUnhealthy", status: checks.Unhealthy,
 			info: v1.NodeSystemInfo{ContainerRuntimeVersion: "containerd://2.1.4"}, units: []string{"kubelet", "containerd"},
 		},
 		{
-			name: "with more than Ready says", ready: v1.ConditionFalse, status: checks.Unhealthy,
+			name: "with more than Ready says", ready: v1.ConditionFalse,
 			logs: answers(200, logged(well, unhealthy("3m2s"), `"Skipping pod synchronization" err="[container runtime `+
 				`is down, PLEG is not healthy: pleg was last seen active 5m2s ago; threshold is 3m0s]"`)),
-			want:  checks.FleetLog{Status: checks.Unhealthy, Verdict: checks.LogUnhealthy, Cause: "RuntimeHung", Ongoing: true},
-			cause: "RuntimeHung",
+			want: checks.FleetLog{Status: checks.Unhealthy, Verdict: checks.LogUnhealthy, Cause: "RuntimeHung", Ongoing: true},
 		},
 		{
-			name: "nothing found", ready: v1.ConditionTrue, logs: answers(200, logged(well, well)),
-			want: checks.FleetLog{Status: checks.Healthy, Verdict: checks.LogClear}, status: checks.Healthy,
+			name: "nothing found", logs: answers(200, logged(well, well)), want: healthy,
 			info:  v1.NodeSystemInfo{KubeletVersion: "v1.34.1+k3s1", ContainerRuntimeVersion: "containerd://2.1.4-k3s1"},
 			units: []string{"k3s", "k3s-agent"},
 		},
 		{
-			name: "one of the units", ready: v1.ConditionTrue,
-			logs: answers(200, logged(well, well)+fmt.Sprintf(fromFile, "crio")), status: checks.Healthy,
-			want:  checks.FleetLog{Status: checks.Healthy, Verdict: checks.LogClear},
+			name: "one of the units", logs: answers(200, logged(well, well)+fmt.Sprintf(fromFile, "crio")), want: healthy,
 			info:  v1.NodeSystemInfo{ContainerRuntimeVersion: "cri-o://1.36.0"},
 			units: []string{"kubelet", "crio"},
 		},
 		{
-			name: "an incident that has ended", ready: v1.ConditionTrue, status: checks.Degraded,
+			name: "an incident that has ended",
 			logs: answers(200, logged(unhealthy("3m2s"), unhealthy("4m2s"), `"Node became ready" node="n"`, well)),
 			want: checks.FleetLog{Status: checks.Degraded, Verdict: checks.LogRecovered, Cause: "PLEGUnhealthy"},
 		},
 		{
-			name: "a zone behind UTC", ready: v1.ConditionTrue, status: checks.Healthy,
+			name: "a zone behind UTC", want: healthy,
 			logs: func(w http.ResponseWriter, req *http.Request) {
 				text := "-- No entries --\n"
 				if since, _ := time.Parse(time.RFC3339, req.URL.Query().Get("sinceTime")); noon.Sub(since) > 12*time.Hour {
@@ -108,86 +105,63 @@ func TestReadLogs(t *testing.T) {
 				}
 				answers(200, text)(w, req)
 			},
-			want: checks.FleetLog{Status: checks.Healthy, Verdict: checks.LogClear},
 		},
 		{
-			name: "quiet for an hour", ready: v1.ConditionTrue, status: checks.Healthy,
+			name: "quiet for an hour", want: healthy,
 			logs: answers(200, strings.ReplaceAll(logged(unhealthy("3m2s"), well), " 11:", " 02:")),
-			want: checks.FleetLog{Status: checks.Healthy, Verdict: checks.LogClear},
 		},
 		{
-			name: "quiet", ready: v1.ConditionTrue, status: checks.Unknown, logs: answers(200, "-- No entries --\n"),
-			want: checks.FleetLog{Status: checks.Unknown, Problem: "there is no record in the journal of the last 13h"},
+			name: "quiet", logs: answers(200, "-- No entries --\n"),
+			problem: "there is no record in the journal of the last 13h",
 		},
 		{
-			name: "the handler is off", ready: v1.ConditionTrue, status: checks.Unknown,
-			logs: answers(405, "logs endpoint is disabled.\n"),
-			want: checks.FleetLog{Status: checks.Unknown, Problem: errQueryOff.Error()},
+			name: "the handler is off", logs: answers(405, "logs endpoint is disabled.\n"), problem: errQueryOff.Error(),
+		},
+		{name: "queries are off", logs: answers(200, folder), problem: errQueryOff.Error()},
+		{name: "no journal", logs: answers(200, fmt.Sprintf(fromFile, "kubelet")), problem: errNoUnit.Error()},
+		{
+			name: "forbidden", logs: refuses(apierrors.NewForbidden(v1.Resource("nodes"), "", errors.New("no"))),
+			problem: errNoProxy.Error(),
 		},
 		{
-			name: "queries are off", ready: v1.ConditionTrue, status: checks.Unknown, logs: answers(200, folder),
-			want: checks.FleetLog{Status: checks.Unknown, Problem: errQueryOff.Error()},
-		},
-		{
-			name: "no journal", ready: v1.ConditionTrue, status: checks.Unknown,
-			logs: answers(200, fmt.Sprintf(fromFile, "kubelet")),
-			want: checks.FleetLog{Status: checks.Unknown, Problem: errNoUnit.Error()},
-		},
-		{
-			name: "forbidden", ready: v1.ConditionTrue, status: checks.Unknown,
-			logs: refuses(apierrors.NewForbidden(v1.Resource("nodes"), "", errors.New("no"))),
-			want: checks.FleetLog{Status: checks.Unknown, Problem: errNoProxy.Error()},
-		},
-		{
-			name: "no kubelet", ready: v1.ConditionFalse, status: checks.Unhealthy, cause: "NotReady",
+			name: "no kubelet", ready: v1.ConditionFalse, cause: "NotReady",
 			logs: refuses(apierrors.NewServiceUnavailable(
 				"error trying to reach service: dial tcp 192.0.2.2:10250: connect: connection refused")),
-			want: checks.FleetLog{
-				Status: checks.Unknown, Problem: "the API server does not reach the kubelet: connection refused",
-			},
+			problem: "the API server does not reach the kubelet: connection refused",
 		},
 		{
-			name: "forbidden by the kubelet", ready: v1.ConditionTrue, status: checks.Unknown,
-			logs: answers(403, "Forbidden (user=kube-apiserver, verb=get, resource=nodes, subresource(s)=[log])\n"),
-			want: checks.FleetLog{
-				Status:  checks.Unknown,
-				Problem: "the kubelet answers: Forbidden (user=kube-apiserver, verb=get, resource=nodes, subresource(s)=[log])",
-			},
+			name:    "forbidden by the kubelet",
+			logs:    answers(403, "Forbidden (user=kube-apiserver, verb=get, resource=nodes, subresource(s)=[log])\n"),
+			problem: "the kubelet answers: Forbidden (user=kube-apiserver, verb=get, resource=nodes, subresource(s)=[log])",
 		},
 		{
-			name: "no answer", ready: v1.ConditionUnknown, status: checks.Unhealthy, cause: "NodeStatusUnknown",
-			logs: func(_ http.ResponseWriter, req *http.Request) { <-req.Context().Done() },
-			want: checks.FleetLog{Status: checks.Unknown, Problem: errNoReply.Error()},
+			name: "no answer", ready: v1.ConditionUnknown, cause: "NodeStatusUnknown", logs: hold,
+			problem: errNoReply.Error(),
 		},
 		{
-			name: "no end", ready: v1.ConditionTrue, status: checks.Unknown,
-			logs: func(w http.ResponseWriter, req *http.Request) {
+			name: "no end", problem: errNoReply.Error(), logs: func(w http.ResponseWriter, req *http.Request) {
 				answers(200, open)(w, req)
-				<-req.Context().Done()
+				hold(w, req)
 			},
-			want: checks.FleetLog{Status: checks.Unknown, Problem: errNoReply.Error()},
 		},
 		{
-			name: "cut by the kubelet", ready: v1.ConditionTrue, status: checks.Unknown,
-			logs: func(w http.ResponseWriter, req *http.Request) {
+			name: "cut by the kubelet", problem: errSlow.Error(), logs: func(w http.ResponseWriter, req *http.Request) {
 				answers(200, open)(w, req)
 				time.Sleep(30 * time.Second)
 			},
-			want: checks.FleetLog{Status: checks.Unknown, Problem: errSlow.Error()},
 		},
 		{
-			name: "too much", ready: v1.ConditionTrue, status: checks.Unknown,
-			logs: answers(200, strings.Repeat(logged(strings.Repeat(well, 1000)), maxLog/len(well)/1000+1)),
-			want: checks.FleetLog{Status: checks.Unknown, Problem: "it was cut: it has more than 32 MiB in an hour"},
+			name:    "too much",
+			logs:    answers(200, strings.Repeat(logged(strings.Repeat(well, 1000)), maxLog/len(well)/1000+1)),
+			problem: "it was cut: it has more than 32 MiB in an hour",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				n := kubeNode("n", tt.ready)
+				n := kubeNode("n", cmp.Or(tt.ready, v1.ConditionTrue))
 				n.Status.NodeInfo = tt.info
 				var asked url.Values
-				api := large()
-				api.lists[nodesPath] = &v1.NodeList{Items: []v1.Node{n}}
+				api := small(n)
 				api.proxy = func(w http.ResponseWriter, req *http.Request) {
 					asked = req.URL.Query()
 					tt.logs(w, req)
@@ -195,22 +169,32 @@ func TestReadLogs(t *testing.T) {
 				c := connect(t, api)
 				s, err := c.Read(t.Context(), Options{})
 				must(t, err)
+				s.At = noon
 				c.ReadLogs(t.Context(), s, func(int) {})
 				synctest.Wait() // a handler whose reader has gone may still run
+				if tt.problem != "" {
+					tt.want = checks.FleetLog{Status: checks.Unknown, Problem: tt.problem}
+				}
+				status := tt.want.Status
+				if tt.want.Ongoing {
+					tt.cause = tt.want.Cause
+				}
+				if tt.cause != "" {
+					status = checks.Unhealthy
+				}
 				r := Report(s)
 				got := *r.Nodes[0].Log
 				got.From, got.To, got.Lines, got.Bytes, got.Summary = nil, nil, 0, 0, ""
-				if diff := cmp.Diff(tt.want, got); diff != "" || r.Nodes[0].Cause != tt.cause || r.Status != tt.status {
+				if diff := gocmp.Diff(tt.want, got); diff != "" || r.Nodes[0].Cause != tt.cause || r.Status != status {
 					t.Errorf("cause %q, status %s (-want +got):\n%s", r.Nodes[0].Cause, r.Status, diff)
 				}
-				if (got.Problem == "") != (len(s.Problems) == 0) {
+				if (tt.problem == "") != (len(s.Problems) == 0) {
 					t.Errorf("problems %q", s.Problems)
 				}
-				units := tt.units
-				if units == nil {
-					units = []string{"kubelet"}
+				if tt.units == nil {
+					tt.units = []string{"kubelet"}
 				}
-				if diff := cmp.Diff(units, asked["query"]); diff != "" || asked.Get("tailLines") != "20000" {
+				if diff := gocmp.Diff(tt.units, asked["query"]); diff != "" || asked.Get("tailLines") != "20000" {
 					t.Errorf("asked for %v (-want +got):\n%s", asked, diff)
 				}
 			})
@@ -246,7 +230,7 @@ func TestReadLogsInOrder(t *testing.T) {
 			"log of 32 nodes not read (n08, n09, n10 and 29 more): " + errNoTime.Error(),
 			"log of 8 nodes not read (n00, n01, n02 and 5 more): " + errNoReply.Error(),
 		}
-		if diff := cmp.Diff(want, s.Problems[:2]); diff != "" || last != 42 || *Report(s).Counts.Logs != 2 ||
+		if diff := gocmp.Diff(want, s.Problems[:2]); diff != "" || last != 42 || *Report(s).Counts.Logs != 2 ||
 			s.Cost.Requests < 14 {
 			t.Errorf("%d done, counts %+v\n%s", last, Report(s).Counts, diff)
 		}

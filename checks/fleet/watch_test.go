@@ -30,25 +30,6 @@ func line(s *Snapshot) string {
 	return strings.Join(append(out, s.Problems...), ", ")
 }
 
-// watched returns what Watch made of a server within a time, each with the time since its start.
-func watched(t *testing.T, api *server, opts Options, length time.Duration) (got []string) {
-	t.Helper()
-	c := connect(t, api)
-	s, err := c.Read(t.Context(), opts)
-	must(t, err)
-	start := time.Now()
-	ctx, cancel := context.WithTimeout(t.Context(), length)
-	defer cancel()
-	s.Watch(ctx, func(s *Snapshot) {
-		got = append(got, fmt.Sprintf("%s: %s", time.Since(start), line(s)))
-	})
-	if ctx.Err() == nil {
-		t.Error("Watch ended before its context")
-	}
-	synctest.Wait() // for the server
-	return got
-}
-
 func small(nodes ...v1.Node) *server {
 	leases := &coordinationv1.LeaseList{}
 	for _, n := range nodes {
@@ -75,46 +56,9 @@ func nodeEvent(w http.ResponseWriter, kind, version string, n v1.Node) {
 // hold keeps a watch open without events.
 func hold(_ http.ResponseWriter, req *http.Request) { <-req.Context().Done() }
 
+// TestWatch follows nodes, and lets the watch fail, end, and expire, and lists fail. The nodes that were read last stay
+// until they are listed again.
 func TestWatch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, b := kubeNode("a", v1.ConditionTrue), kubeNode("b", v1.ConditionTrue)
-		api := small(a, b)
-		var versions []string
-		api.watch = func(w http.ResponseWriter, req *http.Request) {
-			versions = append(versions, req.URL.Query().Get("resourceVersion"))
-			if len(versions) > 1 {
-				hold(w, req)
-				return
-			}
-			time.Sleep(100 * time.Millisecond)
-			for range 50 {
-				nodeEvent(w, "MODIFIED", "8", kubeNode("b", v1.ConditionFalse))
-			}
-			nodeEvent(w, "MODIFIED", "9", kubeNode("a", v1.ConditionUnknown))
-			time.Sleep(3 * time.Second)
-			nodeEvent(w, "DELETED", "10", b)
-			nodeEvent(w, "ADDED", "11", kubeNode("c", v1.ConditionTrue))
-			time.Sleep(time.Second)
-			nodeEvent(w, "BOOKMARK", "20", v1.Node{})
-		}
-		got := watched(t, api, Options{}, 20*time.Second)
-		want := []string{
-			"1s: a Unknown 0s 1, b False 0s 0",
-			"4s: a Unknown 0s 1, c True none 0",
-			"16s: a Unknown 15s 1, c True none 0",
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Error(diff)
-		}
-		if diff := cmp.Diff([]string{"7", "20"}, versions); diff != "" {
-			t.Error(diff)
-		}
-	})
-}
-
-// TestWatchOutages lets the watch fail, end, and expire, and lists fail. The nodes that were read last stay until they
-// are listed again.
-func TestWatchOutages(t *testing.T) {
 	jitter := retry.Jitter
 	retry.Jitter = 0
 	t.Cleanup(func() { retry.Jitter = jitter })
@@ -126,8 +70,27 @@ func TestWatchOutages(t *testing.T) {
 		later   http.HandlerFunc                                            // nil: none ends
 		length  time.Duration
 		want    []string
-		watches int
+		watches []string // from which versions
 	}{
+		{
+			name: "many events at once, and a bookmark",
+			first: func(_ *server, w http.ResponseWriter, _ *http.Request) {
+				for range 50 {
+					nodeEvent(w, "ADDED", "8", kubeNode("b", v1.ConditionFalse))
+				}
+				nodeEvent(w, "MODIFIED", "9", kubeNode("a", v1.ConditionUnknown))
+				time.Sleep(3 * time.Second)
+				nodeEvent(w, "DELETED", "10", kubeNode("b", v1.ConditionFalse))
+				nodeEvent(w, "ADDED", "11", kubeNode("c", v1.ConditionTrue))
+				time.Sleep(time.Second)
+				nodeEvent(w, "BOOKMARK", "20", v1.Node{})
+			},
+			length: 20 * time.Second,
+			want: []string{
+				"a Unknown 0s 1, b False none 0", "a Unknown 0s 1, c True none 0", "a Unknown 15s 1, c True none 0",
+			},
+			watches: []string{"7", "20"},
+		},
 		{
 			name: "gone: listed again without a problem",
 			first: func(api *server, w http.ResponseWriter, _ *http.Request) {
@@ -137,7 +100,7 @@ func TestWatchOutages(t *testing.T) {
 				})
 			},
 			length: 10 * time.Second,
-			want:   []string{"a False 0s 1"}, watches: 2,
+			want:   []string{"a False 0s 1"}, watches: []string{"7", "7"},
 		},
 		{
 			name: "away: nodes and leases stay, with problems",
@@ -155,20 +118,20 @@ func TestWatchOutages(t *testing.T) {
 				"a True 45s 0",
 				"a True 1m0s 0",
 			},
-			watches: 2,
+			watches: []string{"7", "7"},
 		},
 		{
 			name:  "a watch that ends at once: nodes are listed more and more seldom",
 			first: func(*server, http.ResponseWriter, *http.Request) {}, later: func(http.ResponseWriter, *http.Request) {},
 			length:  14 * time.Second,
 			want:    []string{"a True 0s 0, watching nodes: the API server ended the watch at once"},
-			watches: 4,
+			watches: []string{"7", "7", "7", "7"},
 		},
 		{
 			name:    "a watch that is in order for its time",
 			first:   func(*server, http.ResponseWriter, *http.Request) { time.Sleep(5 * time.Second) },
 			length:  14 * time.Second,
-			watches: 2,
+			watches: []string{"7", "7"},
 		},
 		{
 			name: "what could not be read stays a problem until it is listed", forbid: []string{"leases"},
@@ -180,33 +143,43 @@ func TestWatchOutages(t *testing.T) {
 			want: []string{
 				`a False none 1, listing leases: leases is forbidden: User "eve" cannot list it`, "a False 15s 1",
 			},
-			watches: 1,
+			watches: []string{"7"},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				api, watches := small(kubeNode("a", v1.ConditionTrue)), 0
+				api := small(kubeNode("a", v1.ConditionTrue))
+				var watches []string
 				api.watch = func(w http.ResponseWriter, req *http.Request) {
-					if watches++; watches == 1 {
+					if watches = append(watches, req.URL.Query().Get("resourceVersion")); len(watches) == 1 {
 						tt.first(api, w, req)
-					} else if tt.later != nil {
-						tt.later(w, req)
 					} else {
-						hold(w, req)
+						tt.later(w, req)
 					}
+				}
+				if tt.later == nil {
+					tt.later = hold
 				}
 				if tt.forbid != nil {
 					api.fail(forbids(tt.forbid...))
 					time.AfterFunc(10*time.Second, func() { api.fail(nil) })
 				}
+				s, err := connect(t, api).Read(t.Context(), Options{})
+				must(t, err)
+				ctx, cancel := context.WithTimeout(t.Context(), tt.length)
+				defer cancel()
 				var got []string
-				for _, l := range watched(t, api, Options{}, tt.length) {
-					if _, l, _ = strings.Cut(l, ": "); len(got) == 0 || l != got[len(got)-1] {
+				s.Watch(ctx, func(s *Snapshot) {
+					if l := line(s); len(got) == 0 || l != got[len(got)-1] {
 						got = append(got, l)
 					}
+				})
+				if ctx.Err() == nil {
+					t.Error("Watch ended before its context")
 				}
-				if diff := cmp.Diff(tt.want, got); diff != "" || watches != tt.watches {
-					t.Errorf("%s\n%d watches", diff, watches)
+				synctest.Wait() // for the server
+				if diff := cmp.Diff(tt.want, got) + cmp.Diff(tt.watches, watches); diff != "" {
+					t.Error(diff)
 				}
 			})
 		})
