@@ -20,38 +20,32 @@ import (
 	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/crictl/fault"
-	"github.com/kdiag/kdiag/crictl/remote"
 )
 
-// A node is a private containerd, the program, and a client that lists what is there.
-type node struct {
-	*nodebox.Containerd
-	kdiag, temp string
-	cri         *remote.Service
+// A canaryNode is a node on which kdiag canary runs, and the folder of its temporary files.
+type canaryNode struct {
+	*node
+	temp string
 }
 
-func startNode(t *testing.T) *node {
+func startCanaryNode(t *testing.T) canaryNode {
 	t.Helper()
-	box := e2etest.StartContainerd(t, nodebox.Options{Network: true, RootSize: 1 << 30})
-	n := &node{Containerd: box, kdiag: e2etest.Program(t), temp: t.TempDir()}
-	var err error
-	n.cri, err = remote.Dial(box.Endpoint(), remote.Options{Timeout: 10 * time.Second})
-	e2etest.Must(t, err)
-	t.Cleanup(func() { _ = n.cri.Close() })
-	return n
+	return canaryNode{startNode(t, nodebox.Options{Network: true, RootSize: 1 << 30}), t.TempDir()}
 }
 
-// A run is kdiag canary as a process.
-type run struct{ *e2etest.Process }
-
-func (n *node) start(t *testing.T, args ...string) run {
+func (n canaryNode) start(t *testing.T, args ...string) *e2etest.Process {
 	t.Helper()
 	all := append([]string{"canary", "-v", "-o", "json", "--runtime-endpoint", n.Endpoint()}, args...)
-	return run{e2etest.Start(t, []string{"TMPDIR=" + n.temp}, all...)}
+	return e2etest.Start(t, []string{"TMPDIR=" + n.temp}, all...)
+}
+
+func (n canaryNode) run(t *testing.T, args ...string) (*checks.CanaryReport, int) {
+	t.Helper()
+	return finish[checks.CanaryReport](t, n.start(t, args...))
 }
 
 // holdExec starts a proxy in which ExecSync hangs until release, and returns its endpoint.
-func (n *node) holdExec(t *testing.T) (endpoint string, release func()) {
+func (n canaryNode) holdExec(t *testing.T) (endpoint string, release func()) {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "held.sock")
 	held := []fake.Fault{{RPC: "ExecSync", Hang: true}}
@@ -71,23 +65,16 @@ func (n *node) holdExec(t *testing.T) (endpoint string, release func()) {
 
 // linger starts a canary whose ExecSync hangs, and waits until so many sandboxes are there. The image is given: the
 // canary's own choice may be one without a program for ExecSync.
-func (n *node) linger(t *testing.T, sandboxes int, args ...string) run {
+func (n canaryNode) linger(t *testing.T, sandboxes int, args ...string) *e2etest.Process {
 	t.Helper()
 	endpoint, _ := n.holdExec(t)
 	r := n.start(t, append(args, "--image", nodebox.ImageBusybox, "--runtime-endpoint", endpoint)...)
-	e2etest.Poll(t, "a canary to come up", func() bool { return len(n.canaries(t)) == sandboxes })
+	e2etest.Eventually(t, "a canary to come up", func() bool { return len(n.canaries(t)) == sandboxes })
 	return r
 }
 
-// wait returns the report and the exit code.
-func (r run) wait(t *testing.T) (*checks.CanaryReport, int) {
-	t.Helper()
-	o := r.Wait()
-	return e2etest.Decode[checks.CanaryReport](t, o), o.Code
-}
-
 // canaries are what is left in the runtime: of canaries, or of anything at all.
-func (n *node) canaries(t *testing.T) []*runtimeapi.PodSandbox {
+func (n canaryNode) canaries(t *testing.T) []*runtimeapi.PodSandbox {
 	t.Helper()
 	list, err := n.cri.ListPodSandbox(t.Context(), nil)
 	e2etest.Must(t, err)
@@ -95,7 +82,7 @@ func (n *node) canaries(t *testing.T) []*runtimeapi.PodSandbox {
 }
 
 // wantsClean checks that the runtime and the folder of temporary files are empty.
-func (n *node) wantsClean(t *testing.T) {
+func (n canaryNode) wantsClean(t *testing.T) {
 	t.Helper()
 	if left := n.canaries(t); len(left) > 0 {
 		t.Errorf("sandboxes are left: %v", left)
@@ -111,10 +98,10 @@ func (n *node) wantsClean(t *testing.T) {
 
 // TestEndToEndCanary runs canaries on a real containerd: well, frozen in the midst, interrupted, and killed.
 func TestEndToEndCanary(t *testing.T) {
-	n := startNode(t)
+	n := startCanaryNode(t)
 	for _, network := range []string{"host", "cni"} {
 		t.Run(network, func(t *testing.T) {
-			r, code := n.start(t, "--cni="+map[string]string{"host": "false", "cni": "true"}[network]).wait(t)
+			r, code := n.run(t, "--cni="+map[string]string{"host": "false", "cni": "true"}[network])
 			wantsFine(t, r, code)
 			if len(r.Steps) != 11 || r.Network != network {
 				t.Errorf("%+v", r)
@@ -126,7 +113,7 @@ func TestEndToEndCanary(t *testing.T) {
 		})
 	}
 	t.Run("pause image", func(t *testing.T) {
-		r, code := n.start(t, "--image", nodebox.ImagePause).wait(t)
+		r, code := n.run(t, "--image", nodebox.ImagePause)
 		wantsFine(t, r, code)
 		if len(r.Steps) != 11 || r.Steps[5].Status != checks.StatusSkipped {
 			t.Errorf("%+v", r)
@@ -138,7 +125,7 @@ func TestEndToEndCanary(t *testing.T) {
 		"cannot run `/bin/none`":                               {"--image", nodebox.ImageBusybox, "--", "/bin/none"},
 	} {
 		t.Run(summary, func(t *testing.T) {
-			r, code := n.start(t, args...).wait(t)
+			r, code := n.run(t, args...)
 			if r.Status != checks.Unknown || code != 2 || !strings.Contains(r.Summary, summary) {
 				t.Errorf("exit code %d, %+v", code, r)
 			}
@@ -149,12 +136,12 @@ func TestEndToEndCanary(t *testing.T) {
 		endpoint, release := n.holdExec(t)
 		run := n.start(t, "--rpc-timeout", "1m", "--timeout", "5m", "--runtime-endpoint", endpoint,
 			"--image", nodebox.ImageBusybox, "--", "false")
-		e2etest.Poll(t, "the container to exit", func() bool {
+		e2etest.Eventually(t, "the container to exit", func() bool {
 			all, err := n.cri.ListContainers(t.Context(), nil)
 			return err == nil && len(all) == 1 && all[0].GetState() == runtimeapi.ContainerState_CONTAINER_EXITED
 		})
 		release()
-		r, code := run.wait(t)
+		r, code := finish[checks.CanaryReport](t, run)
 		if r.Status != checks.Unknown || code != 2 || !strings.Contains(r.Summary, "the container exited with code 1") {
 			t.Errorf("exit code %d, %+v", code, r)
 		}
@@ -168,7 +155,7 @@ func TestEndToEndCanary(t *testing.T) {
 			for _, s := range signals {
 				e2etest.Must(t, run.Cmd.Process.Signal(s))
 			}
-			r, code := run.wait(t)
+			r, code := finish[checks.CanaryReport](t, run)
 			if code != 2 || r.Status != checks.Unknown || !r.CleanedUp {
 				t.Errorf("exit code %d, %+v", code, r)
 			}
@@ -177,7 +164,7 @@ func TestEndToEndCanary(t *testing.T) {
 	}
 	t.Run("no network", func(t *testing.T) { // a sandbox may come late: this is the last test
 		e2etest.Must(t, n.HangCNI())
-		r, code := n.start(t, "--cni", "--timeout", "8s").wait(t)
+		r, code := n.run(t, "--cni", "--timeout", "8s")
 		e2etest.Must(t, n.ReleaseCNI())
 		if r.Status != checks.Unhealthy || code != 1 || !strings.Contains(r.Summary, "RunPodSandbox hangs") {
 			t.Errorf("exit code %d, %+v", code, r)
@@ -196,7 +183,7 @@ func wantsFine(t *testing.T, r *checks.CanaryReport, code int) {
 // TestEndToEndCanaryLeft kills a kdiag whose canary is there. Then it stops the daemon while another is there: kdiag
 // ends in time and names what is left. The next run removes one whose time is over, and not the first, whose is not.
 func TestEndToEndCanaryLeft(t *testing.T) {
-	n := startNode(t)
+	n := startCanaryNode(t)
 	killed := n.linger(t, 1, "--timeout", "10m")
 	e2etest.Must(t, killed.Cmd.Process.Kill())
 	killed.Wait()
@@ -204,7 +191,7 @@ func TestEndToEndCanaryLeft(t *testing.T) {
 
 	frozen := n.linger(t, 2, "--timeout", "20s") // a busy machine takes ten to make a sandbox
 	e2etest.Must(t, n.Pause(t.Context()))
-	r, code := frozen.wait(t)
+	r, code := finish[checks.CanaryReport](t, frozen)
 	e2etest.Must(t, n.Resume())
 	if code != 1 || r.CleanedUp || r.Status != checks.Unhealthy || len(r.Left) != 1 {
 		t.Errorf("exit code %d, %+v", code, r)
@@ -232,7 +219,7 @@ func TestEndToEndCanaryLeft(t *testing.T) {
 	}
 	id, err := n.cri.RunPodSandbox(t.Context(), old, "")
 	e2etest.Must(t, err)
-	r, code = n.start(t).wait(t)
+	r, code = n.run(t)
 	wantsFine(t, r, code)
 	if !slices.Contains(r.Earlier, id) || slices.Contains(r.Earlier, young.GetId()) {
 		t.Errorf("removed of earlier runs: %v, want %s and not %s", r.Earlier, id, young.GetId())

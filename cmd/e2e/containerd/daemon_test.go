@@ -14,8 +14,8 @@ import (
 // TestEndToEndDaemon has what the faults of package faults do not have: a socket that nobody serves, the dumps that
 // kdiag stacks captures while a lock is held, and lists that are long or large.
 func TestEndToEndDaemon(t *testing.T) {
-	c := e2etest.StartContainerd(t, nodebox.Options{Network: true, RootSize: 1 << 30})
-	pods := e2etest.RunPods(t, c, nodebox.Pods{Count: 3, Containers: 2, State: crictl.ContainerRunning})
+	c := startNode(t, nodebox.Options{Network: true, RootSize: 1 << 30})
+	pods := e2etest.RunPods(t, c.Containerd, nodebox.Pods{Count: 3, Containers: 2, State: crictl.ContainerRunning})
 	pleg := func(args ...string) e2etest.Outcome {
 		return e2etest.Kdiag(
 			t.Context(), t,

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -20,20 +19,15 @@ import (
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/gc"
-	"github.com/kdiag/kdiag/crictl/remote"
 )
 
-// A gcNode is a containerd on which things have exited, and a client that looks at it.
-type gcNode struct {
-	*nodebox.Containerd
-	client *crictl.Client
-	cri    *remote.Service
-}
+// A gcNode is a node on which things have exited.
+type gcNode struct{ *node }
 
 // inventory is what a runtime holds: containers and sandboxes by id, with what must not change.
 type inventory map[string]string
 
-func (n *gcNode) inventory(t *testing.T) inventory {
+func (n gcNode) inventory(t *testing.T) inventory {
 	t.Helper()
 	all := inventory{}
 	sandboxes := n.client.ListPodSandbox(t.Context(), crictl.Filter{}, "")
@@ -60,7 +54,7 @@ func (n *gcNode) inventory(t *testing.T) inventory {
 
 // fill leaves what crash loops leave: pods with so many exited instances in a dead sandbox each; every other pod has
 // come back since, with a new sandbox in which an instance runs. It returns the ids that must go.
-func (n *gcNode) fill(t *testing.T, prefix string, pods, exited int) (mustGo map[string]bool) {
+func (n gcNode) fill(t *testing.T, prefix string, pods, exited int) (mustGo map[string]bool) {
 	t.Helper()
 	mustGo = map[string]bool{}
 	made := e2etest.RunPods(t, n.Containerd, nodebox.Pods{
@@ -89,7 +83,7 @@ func (n *gcNode) fill(t *testing.T, prefix string, pods, exited int) (mustGo map
 }
 
 // emptySandboxes leaves pods whose first sandbox is dead and without containers, and must go.
-func (n *gcNode) emptySandboxes(t *testing.T, pods int, mustGo map[string]bool) {
+func (n gcNode) emptySandboxes(t *testing.T, pods int, mustGo map[string]bool) {
 	t.Helper()
 	for _, pod := range e2etest.RunPods(t, n.Containerd, nodebox.Pods{Count: pods, Prefix: "empty", PodNetwork: true}) {
 		e2etest.Must(t, n.cri.StopPodSandbox(t.Context(), pod.ID))
@@ -100,19 +94,10 @@ func (n *gcNode) emptySandboxes(t *testing.T, pods int, mustGo map[string]bool) 
 	}
 }
 
-// A gcRun is kdiag gc-exited as a process.
-type gcRun struct{ *e2etest.Process }
-
-func (n *gcNode) start(t *testing.T, args ...string) gcRun {
+func (n gcNode) start(t *testing.T, args ...string) *e2etest.Process {
 	t.Helper()
 	all := append([]string{"gc-exited", "-o", "json", "--runtime-endpoint", n.Endpoint()}, args...)
-	return gcRun{e2etest.Start(t, nil, all...)}
-}
-
-func (r gcRun) wait(t *testing.T) (*render.GCReport, int) {
-	t.Helper()
-	o := r.Wait()
-	return e2etest.Decode[render.GCReport](t, o), o.Code
+	return e2etest.Start(t, nil, all...)
 }
 
 // checkLeft checks that exactly what must go has gone, and the rest is as it was.
@@ -151,8 +136,8 @@ func audited(t *testing.T, name string, torn int) []string {
 
 // A disturbance is a run that has something happen to it in its middle.
 type disturbance struct {
-	*gcNode
-	gcRun
+	gcNode
+	*e2etest.Process
 	mustGo map[string]bool
 	before inventory
 	audit  string
@@ -160,11 +145,11 @@ type disturbance struct {
 
 // disturb starts a run of some 100 removals, slow enough to last for ten seconds or more on any machine, and waits
 // until it is in its middle.
-func (n *gcNode) disturb(t *testing.T, name string, args ...string) *disturbance {
+func (n gcNode) disturb(t *testing.T, name string, args ...string) *disturbance {
 	t.Helper()
 	d := &disturbance{gcNode: n, mustGo: n.fill(t, name, 5, 20), audit: filepath.Join(t.TempDir(), "audit.jsonl")}
 	d.before = n.inventory(t)
-	d.gcRun = n.start(t, append([]string{"--yes", "--audit", d.audit, "--rate", "10"}, args...)...)
+	d.Process = n.start(t, append([]string{"--yes", "--audit", d.audit, "--rate", "10"}, args...)...)
 	awaitAudited(t, d.audit, 10)
 	return d
 }
@@ -178,7 +163,7 @@ func (d *disturbance) gone(t *testing.T) int {
 // again runs the clean-up once more, which must finish it.
 func (d *disturbance) again(t *testing.T) *render.GCReport {
 	t.Helper()
-	report, code := d.start(t, "--yes", "--audit", d.audit).wait(t)
+	report, code := finish[render.GCReport](t, d.start(t, "--yes", "--audit", d.audit))
 	if code != 0 || len(report.Failed) > 0 || report.Left > 0 {
 		t.Errorf("exit code %d when run again, %+v", code, report.Result)
 	}
@@ -189,7 +174,7 @@ func (d *disturbance) again(t *testing.T) *render.GCReport {
 // awaitAudited waits until an audit file has so many lines.
 func awaitAudited(t *testing.T, name string, lines int) {
 	t.Helper()
-	e2etest.Poll(t, "the run to get on", func() bool {
+	e2etest.Eventually(t, "the run to get on", func() bool {
 		text, err := os.ReadFile(name)
 		return err == nil && bytes.Count(text, []byte("\n")) >= lines
 	})
@@ -214,15 +199,7 @@ func logFiles(t *testing.T) map[string]bool {
 func TestEndToEndGC(t *testing.T) {
 	e2etest.Must(t, unix.Mount("tmpfs", "/var/log", "tmpfs", 0, ""))
 	t.Cleanup(func() { e2etest.Must(t, unix.Unmount("/var/log", unix.MNT_DETACH)) })
-	n := &gcNode{Containerd: e2etest.StartContainerd(t, nodebox.Options{Network: true, RootSize: 1 << 30})}
-	var err error
-	n.client, err = crictl.Dial(n.Endpoint(), crictl.Options{RPCTimeout: time.Minute})
-	e2etest.Must(t, err)
-	t.Cleanup(func() { _ = n.client.Close() })
-	n.cri, err = remote.Dial(n.Endpoint(), remote.Options{})
-	e2etest.Must(t, err)
-	t.Cleanup(func() { _ = n.cri.Close() })
-
+	n := gcNode{startNode(t, nodebox.Options{Network: true, RootSize: 1 << 30})}
 	t.Run("many exited", n.flood)
 	t.Run("killed in the middle", n.killed)
 	t.Run("interrupted in the middle", n.interrupted)
@@ -231,7 +208,7 @@ func TestEndToEndGC(t *testing.T) {
 	t.Run("two at once", n.twice)
 }
 
-func (n *gcNode) flood(t *testing.T) {
+func (n gcNode) flood(t *testing.T) {
 	mustGo := n.fill(t, "loop", 20, 15)
 	n.emptySandboxes(t, 5, mustGo)
 	ran := e2etest.RunPods(t, n.Containerd,
@@ -252,7 +229,7 @@ func (n *gcNode) flood(t *testing.T) {
 	rotated := filepath.Join(ran[0].Config.LogDirectory, ran[0].Containers[0].Name, "0.log.20261124-101530")
 	e2etest.Must(t, os.WriteFile(rotated, make([]byte, 4096), 0o600))
 
-	report, code := n.start(t, "--yes").wait(t)
+	report, code := finish[render.GCReport](t, n.start(t, "--yes"))
 	checkLeft(t, before, n.inventory(t), mustGo)
 	if code != 0 || report.Removed != len(mustGo) || len(report.Failed)+len(report.Skipped) > 0 || report.DryRun {
 		t.Errorf("exit code %d, want %d removed: %+v", code, len(mustGo), report.Result)
@@ -263,13 +240,13 @@ func (n *gcNode) flood(t *testing.T) {
 	if report.LogFiles < 4*3+1 || report.LogBytes < 4096 || report.LogBytes != report.Plan.LogBytes {
 		t.Errorf("%d logs removed, %d bytes of %d", report.LogFiles, report.LogBytes, report.Plan.LogBytes)
 	}
-	again, code := n.start(t, "--yes").wait(t)
+	again, code := finish[render.GCReport](t, n.start(t, "--yes"))
 	if code != 0 || len(again.Plan.Remove) != 0 {
 		t.Errorf("exit code %d, a second run plans %d", code, len(again.Plan.Remove))
 	}
 }
 
-func (n *gcNode) killed(t *testing.T) {
+func (n gcNode) killed(t *testing.T) {
 	d := n.disturb(t, "killed")
 	e2etest.Must(t, d.Process.Process.Kill())
 	if o := d.Wait(); o.Stdout != "" {
@@ -293,10 +270,10 @@ func (n *gcNode) killed(t *testing.T) {
 	}
 }
 
-func (n *gcNode) interrupted(t *testing.T) {
+func (n gcNode) interrupted(t *testing.T) {
 	d := n.disturb(t, "interrupted")
 	e2etest.Must(t, d.Process.Process.Signal(syscall.SIGINT))
-	report, code := d.wait(t)
+	report, code := finish[render.GCReport](t, d.Process)
 	gone, inFile := d.gone(t), len(audited(t, d.audit, 0))
 	if code != 2 || report.Stopped != "interrupted" || report.Removed != gone || report.Left == 0 || inFile != gone {
 		t.Errorf("exit code %d, stopped %q, %d removed of %d gone, %d left, %d in the audit file",
@@ -305,7 +282,7 @@ func (n *gcNode) interrupted(t *testing.T) {
 	d.again(t)
 }
 
-func (n *gcNode) frozen(t *testing.T) {
+func (n gcNode) frozen(t *testing.T) {
 	d := n.disturb(t, "frozen", "--timeout", "15s", "--rpc-timeout", "2s")
 	e2etest.Must(t, n.Pause(t.Context()))
 	o := d.Wait()
@@ -324,18 +301,18 @@ func (n *gcNode) frozen(t *testing.T) {
 	d.again(t)
 }
 
-func (n *gcNode) restarted(t *testing.T) {
+func (n gcNode) restarted(t *testing.T) {
 	d := n.disturb(t, "restarted")
 	e2etest.Must(t, n.Kill(t.Context()))
 	e2etest.Must(t, n.Restart(t.Context()))
-	report, code := d.wait(t)
+	report, code := finish[render.GCReport](t, d.Process)
 	if code != 0 || report.Pauses == 0 || len(report.Failed) > 0 {
 		t.Errorf("exit code %d, %d pauses, failed %v", code, report.Pauses, report.Failed)
 	}
 	checkLeft(t, d.before, d.inventory(t), d.mustGo)
 }
 
-func (n *gcNode) twice(t *testing.T) {
+func (n gcNode) twice(t *testing.T) {
 	n.fill(t, "twice", 4, 40)
 	audit := filepath.Join(t.TempDir(), "audit.jsonl")
 	r := n.start(t, "--yes", "--rate", "5", "--audit", audit)
@@ -344,6 +321,6 @@ func (n *gcNode) twice(t *testing.T) {
 	if second.Code != 2 || !strings.Contains(second.Stderr, "another run removes from this runtime already") {
 		t.Errorf("exit code %d: %s", second.Code, second.Stderr)
 	}
-	e2etest.Must(t, r.Process.Process.Signal(syscall.SIGINT))
-	r.wait(t)
+	e2etest.Must(t, r.Process.Signal(syscall.SIGINT))
+	r.Wait()
 }

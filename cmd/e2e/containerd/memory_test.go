@@ -30,7 +30,7 @@ func TestEndToEndAgentMemory(t *testing.T) {
 			flood(t, dir+"/log/syslog")
 			socket := filepath.Join(dir, "cri.sock")
 			e2etest.Start(t, nil, "runtime", "serve", "--simulate", scenario, "--listen", socket)
-			e2etest.Poll(t, "the runtime", func() bool {
+			e2etest.Eventually(t, "the runtime", func() bool {
 				_, err := os.Stat(socket)
 				return err == nil
 			})
@@ -45,7 +45,7 @@ func TestEndToEndAgentMemory(t *testing.T) {
 			go func() { ended <- cmd.Wait() }()
 			goesOn := func(what string, is func() bool) {
 				t.Helper()
-				e2etest.Poll(t, what, func() bool {
+				e2etest.Eventually(t, what, func() bool {
 					select {
 					case err := <-ended:
 						t.Fatalf("the agent ended before %s: %v\n%s", what, err, log.String())

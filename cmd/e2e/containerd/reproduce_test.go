@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
 	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
@@ -20,17 +19,14 @@ import (
 // TestEndToEndReproduce plays incidents on a real containerd that runs somebody else's pod: through the proxy, which
 // nobody but the syncLoop feels, and with the daemon itself frozen. One run is interrupted.
 func TestEndToEndReproduce(t *testing.T) {
-	c := e2etest.StartContainerd(t, nodebox.Options{})
-	e2etest.RunPods(t, c, nodebox.Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning})
-	client, err := crictl.Dial(c.Endpoint(), crictl.Options{RPCTimeout: time.Minute})
-	e2etest.Must(t, err)
-	t.Cleanup(func() { _ = client.Close() })
+	c := startNode(t, nodebox.Options{})
+	e2etest.RunPods(t, c.Containerd, nodebox.Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning})
 	pods := func() int {
-		return len(client.ListPodSandbox(t.Context(), crictl.Filter{}, crictl.ModeUnary).Sandboxes)
+		return len(c.client.ListPodSandbox(t.Context(), crictl.Filter{}, crictl.ModeUnary).Sandboxes)
 	}
 	wantsOnlyOthers := func(t *testing.T) {
 		t.Helper()
-		containers := client.ListContainers(t.Context(), crictl.Filter{}, crictl.ModeUnary).Containers
+		containers := c.client.ListContainers(t.Context(), crictl.Filter{}, crictl.ModeUnary).Containers
 		if pods() != 1 || len(containers) != 1 {
 			t.Errorf("%d sandboxes and %d containers are left, want one each", pods(), len(containers))
 		}
@@ -51,8 +47,8 @@ func TestEndToEndReproduce(t *testing.T) {
 	t.Run("interrupted", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() {
-			e2etest.Poll(t, "pods to come", func() bool { return pods() > 1 })
-			cancel()
+			defer cancel()
+			e2etest.Eventually(t, "pods to come", func() bool { return pods() > 1 })
 		}()
 		got := e2etest.Kdiag(ctx, t, "reproduce", "list-hang", "--runtime-endpoint", c.Endpoint(), "-o", "json")
 		if r := e2etest.Decode[render.ReproductionReport](t, got); got.Code != 2 || !r.Interrupted || !r.CleanedUp {

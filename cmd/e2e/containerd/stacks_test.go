@@ -15,7 +15,6 @@ import (
 	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
 	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 	"github.com/kdiag/kdiag/crictl"
-	"github.com/kdiag/kdiag/crictl/remote"
 )
 
 // capture captures dumps of a containerd.
@@ -27,24 +26,21 @@ func capture(t *testing.T, c *nodebox.Containerd, args ...string) (e2etest.Outco
 }
 
 // holder captures dumps of a containerd in which an update of a pod's container waits for the stopped shim.
-func holder(t *testing.T, c *nodebox.Containerd, sandboxID string, shim int) {
+func holder(t *testing.T, n *node, sandboxID string, shim int) {
 	// Two lists wait for the lock: a dump has no times in its first minutes, and one alone could be of the moment.
-	cri, err := remote.Dial(c.Endpoint(), remote.Options{})
-	e2etest.Must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	var lists sync.WaitGroup
 	for range 2 {
-		lists.Go(func() { _, _ = cri.ListContainers(ctx, nil) })
+		lists.Go(func() { _, _ = n.cri.ListContainers(ctx, nil) })
 	}
 	defer func() {
 		cancel()
 		lists.Wait()
-		_ = cri.Close()
 	}()
 	var o e2etest.Outcome
 	var r *checks.StacksReport
-	e2etest.Poll(t, "the lists to wait", func() bool {
-		o, r = capture(t, c, "--shim", strconv.Itoa(shim))
+	e2etest.Eventually(t, "the lists to wait", func() bool {
+		o, r = capture(t, n.Containerd, "--shim", strconv.Itoa(shim))
 		return len(r.Holders) > 0
 	})
 	if o.Code != 1 || r.Status != checks.Unhealthy || len(r.Holders) == 0 {

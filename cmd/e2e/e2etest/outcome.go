@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
@@ -120,23 +119,12 @@ func Must(t *testing.T, err error) {
 	}
 }
 
-// Poll waits until something is so.
-func Poll(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for end := time.Now().Add(2 * time.Minute); !is(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Errorf("waiting for %s", what)
-			return
-		}
-	}
-}
-
 // StartContainerd starts a private containerd that ends with the test.
 func StartContainerd(t *testing.T, opts nodebox.Options) *nodebox.Containerd {
 	t.Helper()
 	c, err := nodebox.Start(t.Context(), opts)
 	Must(t, err)
-	closeAfter(t, c.Close)
+	t.Cleanup(func() { Must(t, c.Close()) })
 	return c
 }
 
@@ -154,14 +142,6 @@ func NewBox(t *testing.T) *nodebox.Box {
 	box := nodebox.TestBox(t)
 	Must(t, box.CopyIn(Program(t), "/usr/local/bin/kdiag"))
 	return box
-}
-
-func closeAfter(t *testing.T, end func() error) {
-	t.Cleanup(func() {
-		if err := end(); err != nil {
-			t.Errorf("cleaning up: %v", err)
-		}
-	})
 }
 
 // Program returns the path of kdiag, which make built once.

@@ -95,7 +95,7 @@ func runAgent(t *testing.T, n e2etest.Node) {
 		prometheus.Finds(t, `ALERTS{alertname="`+alert+`", alertstate="firing"}`)
 	}
 	looks := map[string]bool{} // by their time
-	e2etest.Poll(t, "looks while containerd is frozen", func() bool {
+	e2etest.Eventually(t, "looks while containerd is frozen", func() bool {
 		looks[lastRun.FindString(get("/metrics"))] = true
 		return len(looks) == 5
 	})
