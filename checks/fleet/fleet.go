@@ -2,11 +2,11 @@
 package fleet
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -64,6 +64,7 @@ func (n *Node) Condition(kind v1.NodeConditionType) v1.NodeCondition {
 type Cluster struct {
 	core   rest.Interface // /api/v1; its AbsPath reaches all else
 	params runtime.ParameterCodec
+	meter  *meter
 }
 
 // Connect returns a Cluster, which has asked nothing yet. The error is of the configuration.
@@ -71,7 +72,11 @@ func Connect(cfg *rest.Config) (*Cluster, error) {
 	scheme := apiserver.Scheme()
 	cfg = rest.CopyConfig(cfg)
 	cfg.UserAgent, cfg.WarningHandler = "kdiag", rest.NoWarnings{}
-	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return metered{next} })
+	m := &meter{}
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		m.next = next
+		return m
+	})
 	cfg.QPS = -1 // a few requests, and the server has its own limits
 	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	cfg.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
@@ -91,38 +96,34 @@ func Connect(cfg *rest.Config) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a client for %s: %w", cfg.Host, err)
 	}
-	return &Cluster{core, runtime.NewParameterCodec(scheme)}, nil
+	return &Cluster{core, runtime.NewParameterCodec(scheme), m}, nil
 }
 
-// A meter counts what requests cost whose context has it, and compares the clocks. It is safe for use by several
+// A meter is a transport that counts what its requests cost, and compares the clocks. It is safe for use by several
 // goroutines.
 type meter struct {
+	next            http.RoundTripper
 	requests, bytes atomic.Int64 // bytes of the answers, after decompression
 	ahead           atomic.Int64 // nanoseconds by which the server's clock is before ours; 0 while that is not known
 }
 
-type meterKey struct{}
-
-func (m *meter) in(ctx context.Context) context.Context { return context.WithValue(ctx, meterKey{}, m) }
-
 // now returns the time by the server's clock, up to a second too early: Date has whole seconds.
 func (m *meter) now() time.Time { return time.Now().Add(time.Duration(m.ahead.Load())).UTC() }
 
-// metered is a transport that feeds meters.
-type metered struct{ next http.RoundTripper }
+// cost returns what all requests until now cost, which took so many seconds.
+func (m *meter) cost(seconds float64) checks.FleetRequests {
+	return checks.FleetRequests{Requests: int(m.requests.Load()), Bytes: m.bytes.Load(), Seconds: seconds}
+}
 
 // RoundTrip does a request.
-func (t metered) RoundTrip(req *http.Request) (*http.Response, error) {
-	m, ok := req.Context().Value(meterKey{}).(*meter)
-	if !ok {
-		return t.next.RoundTrip(req)
-	}
+func (m *meter) RoundTrip(req *http.Request) (*http.Response, error) {
 	m.requests.Add(1)
-	resp, err := t.next.RoundTrip(req)
+	resp, err := m.next.RoundTrip(req)
 	if err != nil {
 		return resp, err
 	}
-	if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
+	date, err := http.ParseTime(resp.Header.Get("Date"))
+	if err == nil && !strings.Contains(req.URL.Path, "/proxy/") { // of a kubelet's or a pod's clock
 		m.ahead.Store(int64(time.Until(date)))
 	}
 	resp.Body = counted{resp.Body, &m.bytes}

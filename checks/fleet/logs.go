@@ -79,8 +79,7 @@ func (c *Cluster) ReadLogs(ctx context.Context, s *Snapshot, progress func(done 
 		return 0
 	}
 	slices.SortStableFunc(nodes, func(a, b *Node) int { return rank(a) - rank(b) })
-	next, done, cost, start := make(chan *Node, len(nodes)), 0, &meter{}, time.Now()
-	ctx = cost.in(ctx)
+	next, done, start := make(chan *Node, len(nodes)), 0, time.Now()
 	for _, n := range nodes {
 		next <- n
 	}
@@ -104,9 +103,7 @@ func (c *Cluster) ReadLogs(ctx context.Context, s *Snapshot, progress func(done 
 		})
 	}
 	readers.Wait()
-	s.Cost.Requests += int(cost.requests.Load())
-	s.Cost.Bytes += cost.bytes.Load()
-	s.Cost.Seconds += time.Since(start).Seconds()
+	s.Cost = c.meter.cost(s.Cost.Seconds + time.Since(start).Seconds())
 	var problems []string
 	unread := map[string][]string{} // nodes by problem
 	for _, n := range s.Nodes {

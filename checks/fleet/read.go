@@ -45,9 +45,9 @@ func CheckSelector(selector string) error {
 // Read reads the nodes, their leases, and what opts asks for, side by side. The error is of the nodes; what else could
 // not be read is a problem of the snapshot.
 func (c *Cluster) Read(ctx context.Context, opts Options) (*Snapshot, error) {
-	r := &reading{cluster: c, opts: opts, meter: &meter{}, problems: map[string]string{}}
+	r := &reading{cluster: c, opts: opts, problems: map[string]string{}}
 	start := time.Now()
-	ctx, cancel := context.WithCancel(r.meter.in(ctx))
+	ctx, cancel := context.WithCancel(ctx)
 	var others sync.WaitGroup
 	for _, p := range r.parts() {
 		others.Go(func() { _ = r.refresh(ctx, p) })
@@ -62,9 +62,7 @@ func (c *Cluster) Read(ctx context.Context, opts Options) (*Snapshot, error) {
 		return nil, err
 	}
 	s := r.snapshot()
-	s.Cost = checks.FleetRequests{
-		Requests: int(r.meter.requests.Load()), Bytes: r.meter.bytes.Load(), Seconds: time.Since(start).Seconds(),
-	}
+	s.Cost = c.meter.cost(time.Since(start).Seconds())
 	return s, nil
 }
 
@@ -72,7 +70,6 @@ func (c *Cluster) Read(ctx context.Context, opts Options) (*Snapshot, error) {
 type reading struct {
 	cluster *Cluster
 	opts    Options
-	meter   *meter
 
 	mu       sync.Mutex
 	at       time.Time // when the leases had been read, by the server's clock
@@ -190,7 +187,7 @@ func (r *reading) readLeases(ctx context.Context) (func(), error) {
 			}
 		}
 	})
-	at := r.meter.now()
+	at := r.cluster.meter.now()
 	return func() { r.leases, r.at = leases, at }, err
 }
 
@@ -200,7 +197,7 @@ func (r *reading) readEvents(ctx context.Context) (func(), error) {
 	_, err := list(ctx, r.cluster, "/api/v1/events", opts, func(page *v1.EventList) {
 		for i := range page.Items {
 			e, node := eventOf(&page.Items[i]), page.Items[i].InvolvedObject.Name
-			if r.meter.now().Sub(e.At) > eventsOf {
+			if r.cluster.meter.now().Sub(e.At) > eventsOf {
 				continue
 			}
 			last := append(events[node], e)
@@ -264,7 +261,7 @@ func (r *reading) snapshot() *Snapshot {
 	r.fresh = false
 	s := &Snapshot{At: r.at, Pods: r.pods != nil, Nodes: make([]Node, 0, len(r.nodes)), reading: r}
 	if r.leases == nil {
-		s.At = r.meter.now()
+		s.At = r.cluster.meter.now()
 	}
 	for name, n := range r.nodes {
 		n.Renewed, n.Events, n.Pods, n.DaemonSets = r.leases[name], nil, 0, nil

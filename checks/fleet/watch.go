@@ -28,7 +28,6 @@ var retry = wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 6
 // server is away, what was read last stays, with a problem. Watch returns when ctx has ended.
 func (s *Snapshot) Watch(ctx context.Context, changed func(*Snapshot)) {
 	r := s.reading
-	ctx = r.meter.in(ctx)
 	var loops sync.WaitGroup
 	loops.Go(func() { r.follow(ctx) })
 	for _, p := range r.parts() {
