@@ -99,27 +99,25 @@ func (n canaryNode) wantsClean(t *testing.T) {
 // TestEndToEndCanary runs canaries on a real containerd: well, frozen in the midst, interrupted, and killed.
 func TestEndToEndCanary(t *testing.T) {
 	n := startCanaryNode(t)
-	for _, network := range []string{"host", "cni"} {
-		t.Run(network, func(t *testing.T) {
-			r, code := n.run(t, "--cni="+map[string]string{"host": "false", "cni": "true"}[network])
+	for _, tt := range []struct {
+		args, network, image string
+		skipped              bool // ExecSync
+	}{
+		{"--cni=false", "host", nodebox.ImageBusybox, false},
+		{"--cni=true", "cni", nodebox.ImageBusybox, false},
+		{"--image=" + nodebox.ImagePause, "host", nodebox.ImagePause, true},
+	} {
+		t.Run(tt.args, func(t *testing.T) {
+			r, code := n.run(t, tt.args)
 			wantsFine(t, r, code)
-			if len(r.Steps) != 11 || r.Network != network {
+			skipped := r.Steps[5].Status == checks.StatusSkipped
+			if len(r.Steps) != 11 || r.Network != tt.network || r.Image != tt.image || r.Runtime.Name != "containerd" ||
+				skipped != tt.skipped {
 				t.Errorf("%+v", r)
-			}
-			if r.Image != nodebox.ImageBusybox || r.Runtime.Name != "containerd" {
-				t.Errorf("image %s, runtime %+v", r.Image, r.Runtime)
 			}
 			n.wantsClean(t)
 		})
 	}
-	t.Run("pause image", func(t *testing.T) {
-		r, code := n.run(t, "--image", nodebox.ImagePause)
-		wantsFine(t, r, code)
-		if len(r.Steps) != 11 || r.Steps[5].Status != checks.StatusSkipped {
-			t.Errorf("%+v", r)
-		}
-		n.wantsClean(t)
-	})
 	for summary, args := range map[string][]string{
 		"the image docker.io/local/none:1 is not on this node": {"--image", "docker.io/local/none:1"},
 		"cannot run `/bin/none`":                               {"--image", nodebox.ImageBusybox, "--", "/bin/none"},

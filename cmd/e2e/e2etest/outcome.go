@@ -28,15 +28,10 @@ type Outcome struct {
 // Kdiag runs a command, with nothing of the caller's environment but the path. The end of ctx interrupts it.
 func Kdiag(ctx context.Context, t testing.TB, args ...string) Outcome {
 	t.Helper()
-	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, Program(t), args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); cmd.ProcessState == nil {
-		t.Fatalf("starting kdiag: %v", err)
-	}
-	return Outcome{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+	return start(t, cmd).Wait()
 }
 
 // A Process is kdiag as a program that runs.
@@ -48,8 +43,14 @@ type Process struct {
 // Start starts kdiag, with more in its environment.
 func Start(t *testing.T, env []string, args ...string) *Process {
 	t.Helper()
-	p := &Process{Cmd: exec.CommandContext(t.Context(), Program(t), args...)}
-	p.Env = append(os.Environ(), env...)
+	cmd := exec.CommandContext(t.Context(), Program(t), args...)
+	cmd.Env = append(os.Environ(), env...)
+	return start(t, cmd)
+}
+
+func start(t testing.TB, cmd *exec.Cmd) *Process {
+	t.Helper()
+	p := &Process{Cmd: cmd}
 	p.Stdout, p.Stderr = &p.stdout, &p.stderr
 	Must(t, p.Start())
 	return p
@@ -112,7 +113,7 @@ func Codes(r *checks.Report) []string {
 }
 
 // Must fails the test on an error.
-func Must(t *testing.T, err error) {
+func Must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

@@ -3,7 +3,6 @@
 package e2etest
 
 import (
-	"bytes"
 	"context"
 	"os"
 	"os/exec"
@@ -42,14 +41,11 @@ func (p Place) Ask(t *testing.T, args ...string) Outcome {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
-	cmd := p.command(ctx, append([]string{p.Program}, args...)...)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	_ = cmd.Run() // the exit code shows how it ended
-	if cmd.ProcessState == nil || ctx.Err() != nil {
-		t.Fatalf("kdiag %s did not end: %s", strings.Join(args, " "), &stderr)
+	o := start(t, p.command(ctx, append([]string{p.Program}, args...)...)).Wait()
+	if ctx.Err() != nil {
+		t.Fatalf("kdiag %s did not end: %s", strings.Join(args, " "), o.Stderr)
 	}
-	return Outcome{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+	return o
 }
 
 // question returns the arguments with which kdiag is asked for a report.
