@@ -124,12 +124,7 @@ func sortNodes(r *checks.FleetReport) {
 	for i, g := range r.Groups {
 		rank[g.Cause] = i
 	}
-	since := func(n checks.FleetNode) time.Time {
-		if n.Since == nil {
-			return time.Time{}
-		}
-		return *n.Since
-	}
+	since := func(n checks.FleetNode) time.Time { return *cmp.Or(n.Since, &time.Time{}) }
 	states := []string{"", string(v1.ConditionUnknown), string(v1.ConditionFalse), string(v1.ConditionTrue)}
 	slices.SortStableFunc(r.Nodes, func(x, y checks.FleetNode) int {
 		if x.Cause == "" || x.Cause != y.Cause {

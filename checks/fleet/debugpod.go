@@ -82,10 +82,7 @@ func (c *Cluster) Debug(ctx context.Context, o DebugOptions) (*checks.Report, er
 		case why == "" && (phase == v1.PodSucceeded || phase == v1.PodFailed):
 			return c.report(ctx, now, byHand)
 		}
-		select {
-		case <-time.After(lookEvery):
-		case <-ctx.Done():
-		}
+		sleep(ctx, lookEvery)
 	}
 }
 

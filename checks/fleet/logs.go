@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -79,30 +80,25 @@ func (c *Cluster) ReadLogs(ctx context.Context, s *Snapshot, progress func(done 
 		return 0
 	}
 	slices.SortStableFunc(nodes, func(a, b *Node) int { return rank(a) - rank(b) })
-	next, done, start := make(chan *Node, len(nodes)), 0, time.Now()
-	for _, n := range nodes {
-		next <- n
-	}
-	close(next)
+	done, start := 0, time.Now()
 	var mu sync.Mutex
-	var readers sync.WaitGroup
-	for range logReaders {
-		readers.Go(func() {
-			for n := range next {
-				wait := firstByte
-				if silent(n) {
-					wait = silentByte
-				}
-				log := c.log(ctx, n, s.At, wait)
-				mu.Lock()
-				n.Log = log
-				done++
-				progress(done)
-				mu.Unlock()
+	var readers errgroup.Group
+	readers.SetLimit(logReaders)
+	for _, n := range nodes {
+		readers.Go(func() error {
+			wait := firstByte
+			if silent(n) {
+				wait = silentByte
 			}
+			n.Log = c.log(ctx, n, s.At, wait)
+			mu.Lock()
+			defer mu.Unlock()
+			done++
+			progress(done)
+			return nil
 		})
 	}
-	readers.Wait()
+	_ = readers.Wait()
 	s.Cost = c.meter.cost(s.Cost.Seconds + time.Since(start).Seconds())
 	var problems []string
 	unread := map[string][]string{} // nodes by problem

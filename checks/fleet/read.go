@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -47,18 +48,15 @@ func CheckSelector(selector string) error {
 func (c *Cluster) Read(ctx context.Context, opts Options) (*Snapshot, error) {
 	r := &reading{cluster: c, opts: opts, problems: map[string]string{}}
 	start := time.Now()
-	ctx, cancel := context.WithCancel(ctx)
-	var others sync.WaitGroup
+	all, ctx := errgroup.WithContext(ctx)
 	for _, p := range r.parts() {
-		others.Go(func() { _ = r.refresh(ctx, p) })
+		all.Go(func() error {
+			_ = r.refresh(ctx, p) // a problem of the snapshot
+			return nil
+		})
 	}
-	err := r.refresh(ctx, r.nodesPart())
-	if err != nil {
-		cancel()
-	}
-	others.Wait()
-	cancel()
-	if err != nil {
+	all.Go(func() error { return r.refresh(ctx, r.nodesPart()) })
+	if err := all.Wait(); err != nil {
 		return nil, err
 	}
 	s := r.snapshot()
@@ -104,20 +102,22 @@ func (r *reading) parts() []part {
 // refresh reads a part again. What was read of it before stays where that fails.
 func (r *reading) refresh(ctx context.Context, p part) error {
 	keep, err := p.read(ctx)
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	if err != nil {
 		err = fmt.Errorf("listing %s: %w", p.name, err)
 	} else {
+		r.mu.Lock()
 		keep()
 		r.fresh = true
+		r.mu.Unlock()
 	}
 	r.report(p.name, err)
 	return err
 }
 
-// report sets or ends a problem. The lock is held.
+// report sets or ends a problem.
 func (r *reading) report(what string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if _, had := r.problems[what]; err == nil {
 		delete(r.problems, what)
 		r.fresh = r.fresh || had

@@ -74,9 +74,7 @@ func (r *reading) follow(ctx context.Context) {
 			delay = retry
 		}
 		if err != nil && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) { // to list is all that these take
-			r.mu.Lock()
 			r.report("watch", fmt.Errorf("watching nodes: %w", err))
-			r.mu.Unlock()
 		}
 		for err != nil && sleep(ctx, delay.Step()) {
 			err = r.again(ctx, r.nodesPart())
@@ -100,9 +98,7 @@ func (r *reading) watchNodes(ctx context.Context) (useful bool, err error) {
 		return false, err
 	}
 	defer w.Stop()
-	r.mu.Lock()
 	r.report("watch", nil)
-	r.mu.Unlock()
 	for e := range w.ResultChan() {
 		n, ok := e.Object.(*v1.Node)
 		if !ok {
