@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -256,11 +257,7 @@ func TestDebugImage(t *testing.T) {
 				t.Errorf("%s: %#v", tt.name, err)
 			}
 		} else {
-			got = strings.Join([]string{made.Namespace, made.Spec.Containers[0].Image}, " ") + " ["
-			for _, s := range made.Spec.ImagePullSecrets {
-				got += "{" + s.Name + "}"
-			}
-			got += "]"
+			got = fmt.Sprint(made.Namespace, " ", made.Spec.Containers[0].Image, " ", made.Spec.ImagePullSecrets)
 			c := made.Spec.Containers[0]
 			line := strings.Join(append(c.Command, c.Args...), " ")
 			if made.Spec.NodeName != "n2" || !strings.HasPrefix(made.Name, "kdiag-node-") ||

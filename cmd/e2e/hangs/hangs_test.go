@@ -255,15 +255,4 @@ func TestEndToEndSignals(t *testing.T) {
 			t.Error("it ended well")
 		}
 	})
-	t.Run("a reader that leaves", func(t *testing.T) {
-		r, w, err := os.Pipe()
-		e2etest.Must(t, err)
-		cmd := exec.CommandContext(t.Context(), e2etest.Program(t), "exited", "--runtime-endpoint", c.Endpoint())
-		cmd.Stdout = w
-		e2etest.Must(t, r.Close())
-		if err := cmd.Run(); fmt.Sprint(err) != "exit status 2" {
-			t.Errorf("it ended with %v", err)
-		}
-		e2etest.Must(t, w.Close())
-	})
 }
