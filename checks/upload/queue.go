@@ -181,7 +181,7 @@ func (q *Queue) Run(ctx context.Context) {
 		default:
 		}
 		a := q.archive(next)
-		err := q.try(ctx, a)
+		err := within(ctx, 2*most, "uploading an archive", func(ctx context.Context) error { return q.send(ctx, a) })
 		failed, _ := errors.AsType[*Error](err)
 		switch {
 		case ctx.Err() != nil && err != nil:
@@ -228,13 +228,11 @@ func (q *Queue) newest() (pending, bool) {
 	return *p, true
 }
 
-// try sends an archive from a disk that may hang.
-func (q *Queue) try(ctx context.Context, a Archive) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*most)
+// within does work with a disk that may hang.
+func within(ctx context.Context, limit time.Duration, name string, work func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	_, err := deadline.Run(ctx, "uploading an archive", func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, q.send(ctx, a)
-	})
+	_, err := deadline.Run(ctx, name, func(ctx context.Context) (struct{}, error) { return struct{}{}, work(ctx) })
 	return err
 }
 
@@ -248,7 +246,10 @@ func (q *Queue) archive(p pending) Archive {
 func (q *Queue) end(p pending, problem string) {
 	q.opts.Done(problem == "")
 	if problem == "" && p.data == nil {
-		if err := mark(filepath.Join(q.opts.Dir, p.Name+checks.CaptureSent)); err != nil {
+		mark := filepath.Join(q.opts.Dir, p.Name+checks.CaptureSent)
+		if err := within(context.Background(), diskTime, "marking an archive as sent", func(context.Context) error {
+			return os.WriteFile(mark, nil, 0o600) // empty, so that it is there as a whole or not at all
+		}); err != nil {
 			problem = "sent, and to be sent again after a restart: " + err.Error()
 		}
 	}
@@ -258,14 +259,4 @@ func (q *Queue) end(p pending, problem string) {
 	q.pending = slices.DeleteFunc(q.pending, func(o pending) bool { return o.Name == p.Name })
 	close(q.changed)
 	q.changed = make(chan struct{})
-}
-
-// mark makes an empty file, which is there as a whole or not at all.
-func mark(name string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), diskTime)
-	defer cancel()
-	_, err := deadline.Run(ctx, "marking an archive as sent", func(context.Context) (struct{}, error) {
-		return struct{}{}, os.WriteFile(name, nil, 0o600)
-	})
-	return err
 }
