@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -92,12 +93,16 @@ func then(first func(*v1.Pod), seconds int, next func(*v1.Pod)) func(*v1.Pod) {
 
 // A life is that of the pod that kdiag makes.
 type life struct {
-	play    func(*v1.Pod) // changes the pod at each look
-	log     string
+	play func(*v1.Pod) // changes the pod at each look
+	log  string
+
+	mu      sync.Mutex
 	created *v1.Pod
 }
 
 func (l *life) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	switch {
 	case req.Method == http.MethodPost:
 		l.created = &v1.Pod{}

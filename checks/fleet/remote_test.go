@@ -81,7 +81,7 @@ func TestAgent(t *testing.T) {
 		asked := podsPath + "?" + url.Values{
 			"labelSelector": {"app.kubernetes.io/name=kdiag"}, "fieldSelector": {"spec.nodeName=" + tt.node}, "limit": {"100"},
 		}.Encode()
-		if diff := cmp.Diff(asked, api.asked[0]); diff != "" {
+		if diff := cmp.Diff(asked, api.requests()[0]); diff != "" {
 			t.Error(diff)
 		}
 		got := ""
@@ -152,8 +152,8 @@ func TestAgentRead(t *testing.T) {
 			} else if err != nil || r.Host != "h" {
 				t.Errorf("%s: %+v, %v", tt.name, r, err)
 			}
-			if last := api.asked[len(api.asked)-1]; last != proxy { // a stranger would be the last
-				t.Errorf("%s: asked %s", tt.name, last)
+			if all := api.requests(); all[len(all)-1] != proxy { // a stranger would be the last
+				t.Errorf("%s: asked %s", tt.name, all)
 			}
 		})
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -47,6 +48,13 @@ func (s *server) fail(with func(*http.Request) *metav1.Status) {
 	s.mu.Lock()
 	s.fails = with
 	s.mu.Unlock()
+}
+
+// requests returns the paths and queries that were asked for.
+func (s *server) requests() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.asked)
 }
 
 func (s *server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
