@@ -165,6 +165,19 @@ func Crowd(t *testing.T, dir string, children int) *exec.Cmd {
 	return cmd
 }
 
+// StartKubelet starts a process with a kubelet's name and arguments, which reads a line of stdin and then runs a script.
+func StartKubelet(t *testing.T, script string, args ...string) (cmd *exec.Cmd, stdin io.Writer) {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "kubelet")
+	Sh(t, "cp /bin/busybox "+program)
+	cmd = exec.Command(program, append([]string{"-c", "echo up; read x; " + script, "sh"}, args...)...)
+	cmd.Args[0] = "sh" // the applet
+	stdin, err := cmd.StdinPipe()
+	Must(t, err)
+	StartUntilUp(t, cmd)
+	return cmd, stdin
+}
+
 // InMounts returns the command that runs another in a mount namespace, after some commands of a shell.
 func InMounts(commands string) []string {
 	return []string{"unshare", "-m", "--propagation", "private", "/bin/sh", "-c", commands + ` && exec "$@"`, "sh"}

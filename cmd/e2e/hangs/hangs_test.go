@@ -26,18 +26,7 @@ import (
 	"github.com/kdiag/kdiag/crictl"
 )
 
-// kubeletEnv makes the test binary a process that has a kubelet's name and arguments, and does nothing.
-const kubeletEnv = "KDIAG_TEST_KUBELET"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(kubeletEnv) != "" {
-		os.Stdout.WriteString("up\n")
-		for {
-			_ = unix.Pause()
-		}
-	}
-	nodebox.Main(m)
-}
+func TestMain(m *testing.M) { nodebox.Main(m) }
 
 // patience is for a command with --timeout 5s on a busy machine.
 const patience = time.Minute
@@ -165,14 +154,8 @@ func node(t *testing.T) *nodebox.Containerd {
 	}
 	c := e2etest.StartContainerd(t, nodebox.Options{})
 	e2etest.RunPods(t, c, nodebox.Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning})
-	program := filepath.Join(t.TempDir(), "kubelet")
-	self, err := os.ReadFile("/proc/self/exe")
-	e2etest.Must(t, err)
-	e2etest.Must(t, os.WriteFile(program, self, 0o755))
-	kubelet := exec.Command(program, "--config", "/var/lib/kubelet/config.yaml",
-		"--kubeconfig", "/etc/kubernetes/kubelet.conf", "--pod-manifest-path", "/etc/kubernetes/manifests")
-	kubelet.Env = append(os.Environ(), kubeletEnv+"=1")
-	e2etest.StartUntilUp(t, kubelet)
+	e2etest.StartKubelet(t, "", "--config=/var/lib/kubelet/config.yaml", "--kubeconfig=/etc/kubernetes/kubelet.conf",
+		"--pod-manifest-path=/etc/kubernetes/manifests")
 	return c
 }
 

@@ -95,16 +95,11 @@ func (d disk) freeze(t *testing.T, _ *place) {
 
 // freezeKubelet has a process with a kubelet's name write to its folder.
 func (d disk) freezeKubelet(t *testing.T, at *place) {
-	kubelet := filepath.Join(t.TempDir(), "kubelet")
-	e2etest.Sh(t, "cp /bin/busybox "+kubelet+"; mkdir -p "+d.point+"/kubelet")
-	cmd := exec.Command(kubelet, "-c", "echo up; read x; echo >"+d.point+"/kubelet/state", "sh",
-		"--root-dir="+d.point+"/kubelet")
-	cmd.Args[0] = "sh" // the applet
-	stdin, err := cmd.StdinPipe()
-	e2etest.Must(t, err)
-	e2etest.StartUntilUp(t, cmd)
+	folder := d.point + "/kubelet"
+	e2etest.Must(t, os.MkdirAll(folder, 0o755))
+	cmd, stdin := e2etest.StartKubelet(t, "echo >"+folder+"/state", "--root-dir="+folder)
 	d.freeze(t, at)
-	_, err = stdin.Write([]byte("\n"))
+	_, err := stdin.Write([]byte("\n"))
 	e2etest.Must(t, err)
 	e2etest.Eventually(t, "it writes", func() bool { return e2etest.ThreadHas(cmd.Process.Pid, "stat", ") D ") })
 }
