@@ -34,13 +34,7 @@ func must(t testing.TB, errs ...error) {
 func pack(t testing.TB, opts Options, files ...[2]string) ([]byte, *Manifest) {
 	t.Helper()
 	var out bytes.Buffer
-	m := packTo(t, &out, opts, files...)
-	return out.Bytes(), m
-}
-
-func packTo(t testing.TB, out io.Writer, opts Options, files ...[2]string) *Manifest {
-	t.Helper()
-	w, err := newWriter(out, opts)
+	w, err := newWriter(&out, opts)
 	must(t, err)
 	for _, f := range files {
 		format := redact.Text
@@ -52,7 +46,7 @@ func packTo(t testing.TB, out io.Writer, opts Options, files ...[2]string) *Mani
 	w.Lacks("kernel log", "needs root")
 	m, err := w.Close(checks.Header{Host: "node-7", GeneratedAt: at(), Status: checks.Healthy})
 	must(t, err)
-	return m
+	return out.Bytes(), m
 }
 
 // opened opens an archive until the end of the test.

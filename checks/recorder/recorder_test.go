@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -63,19 +62,6 @@ func read(t testing.TB, dir string) (data []string, damaged []Damage) {
 	damaged, err := Read(t.Context(), dir, func(r Record) { data = append(data, string(r.Data)) })
 	must(t, err)
 	return data, damaged
-}
-
-// wantNumbers wants the numbers from 0 on, at least so many.
-func wantNumbers(t testing.TB, got []string, least int) {
-	t.Helper()
-	for n, data := range got {
-		if data != strconv.Itoa(n) {
-			t.Fatalf("record %d is %s", n, data)
-		}
-	}
-	if len(got) < least {
-		t.Fatalf("%d records; %d were written", len(got), least)
-	}
 }
 
 func wantRead(t testing.TB, dir string, want ...string) {

@@ -82,10 +82,9 @@ func (e *Error) Error() string { return e.Why }
 func New(opts Options) (*Target, error) {
 	opts.Method = cmp.Or(opts.Method, http.MethodPut)
 	t := &Target{opts: opts}
-	if _, err := t.address(Archive{}); err != nil {
-		return nil, err
-	}
-	if _, err := t.headers(); err != nil {
+	_, badURL := t.address(Archive{})
+	_, badHeaders := t.headers()
+	if err := cmp.Or(badURL, badHeaders); err != nil {
 		return nil, err
 	}
 	conf := &tls.Config{MinVersion: tls.VersionTLS12}
