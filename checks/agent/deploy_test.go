@@ -178,8 +178,7 @@ func TestChart(t *testing.T) {
 	}
 	// What is not asked for is not there, and each value gets to its place.
 	const some = "{image: {repository: r/k, tag: v1, pullPolicy: Always, pullSecrets: [{name: s}]}, " +
-		"args: [--interval=1m], " +
-		"resourceQuota: false, priorityClassName: '', tolerations: []}"
+		"args: [--interval=1m], resourceQuota: false, priorityClassName: '', tolerations: []}"
 	n, agent := decode(t, render(t, "../../deploy/helm/kdiag", some))
 	pod := agent.Spec.Template.Spec
 	c := pod.Containers[0]

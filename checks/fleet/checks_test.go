@@ -89,8 +89,7 @@ func TestCheck(t *testing.T) {
 					"status": {"phase": "Pending"}}]}`,
 			},
 			summary: "APIService v1beta1.metrics.k8s.io is not available: MissingEndpoints: no addresses; a request " +
-				"fails after " +
-				"10ms: not found; Service kube-system/metrics-server has no ready endpoint; pod m-1 on a is CrashLoopBackOff; " +
+				"fails after 10ms: not found; Service kube-system/metrics-server has no ready endpoint; pod m-1 on a is CrashLoopBackOff; " +
 				"pod m-2 on no node is Pending",
 		},
 		{
@@ -112,15 +111,13 @@ func TestCheck(t *testing.T) {
 				aged("g", "True", 0, ""),
 			},
 			summary: "the API server is 1.36, which supports its own and the 3 minor versions before: kubelet v1.32.1 on " +
-				"4 nodes " +
-				"(c, d, e and 1 more) is too old; v1.37.0 on 1 node (a) is newer",
+				"4 nodes (c, d, e and 1 more) is too old; v1.37.0 on 1 node (a) is newer",
 		},
 		{
 			name: "an old server", docs: map[string]string{"/version": `{"major": "1", "minor": "27"}`}, id: "cluster.skew",
 			nodes: []Node{aged("a", "True", 0, "v1.25.0"), aged("b", "True", 0, "v1.24.0")}, status: warning,
 			summary: "the API server is 1.27, which supports its own and the 2 minor versions before: kubelet v1.24.0 on " +
-				"1 node " +
-				"(b) is too old",
+				"1 node (b) is too old",
 		},
 		{id: "cluster.leases", status: ok, summary: "leases and Ready agree on 1 node"},
 		{
@@ -130,8 +127,7 @@ func TestCheck(t *testing.T) {
 				aged("d", "False", 40*time.Second, v), aged("e", "Unknown", time.Hour, v), aged("f", "False", 0, v),
 			},
 			summary: "2 nodes (a and f): not Ready, and the lease is renewed: the kubelet runs, and its runtime, PLEG or " +
-				"network " +
-				"is at fault; 1 node (b): Unknown, and the lease is renewed: the kubelet runs, and posts no status; " +
+				"network is at fault; 1 node (b): Unknown, and the lease is renewed: the kubelet runs, and posts no status; " +
 				"1 node (c): Ready, and the lease is older than 40s: the kubelet has stopped or cannot reach the API server",
 		},
 		{
