@@ -89,8 +89,8 @@ func TestCheck(t *testing.T) {
 					"status": {"phase": "Pending"}}]}`,
 			},
 			summary: "APIService v1beta1.metrics.k8s.io is not available: MissingEndpoints: no addresses; a request " +
-				"fails after 10ms: not found; Service kube-system/metrics-server has no ready endpoint; pod m-1 on a is CrashLoopBackOff; " +
-				"pod m-2 on no node is Pending",
+				"fails after 10ms: not found; Service kube-system/metrics-server has no ready endpoint; pod m-1 on a is " +
+				"CrashLoopBackOff; pod m-2 on no node is Pending",
 		},
 		{
 			name: "no Service", docs: map[string]string{metricsPath: "", servicePath: ""}, id: "cluster.metrics",

@@ -180,11 +180,13 @@ func TestDebug(t *testing.T) {
 		{"deleted", nothing, "", deleted, "waiting for the pod on n2: " + gone.Error(), byHand, 0},
 		{
 			"may not", nothing, "", forbids("pods"),
-			`creating a pod on n2: pods is forbidden: User "eve" cannot list it`, "the right to create pods in kube-system", 0,
+			`creating a pod on n2: pods is forbidden: User "eve" cannot list it`,
+			"the right to create pods in kube-system", 0,
 		},
 		{
 			"may not read", ended(0, ""), "", forbids("log"),
-			`reading the log of kdiag on n2: log is forbidden: User "eve" cannot list it`, "the right to get pods/log in kube-system", 0,
+			`reading the log of kdiag on n2: log is forbidden: User "eve" cannot list it`,
+			"the right to get pods/log in kube-system", 0,
 		},
 		{"interrupted", creating, "", nil, "context canceled", "", 5},
 	} {

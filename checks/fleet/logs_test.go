@@ -79,7 +79,9 @@ func TestReadLogs(t *testing.T) {
 			name: "with more than Ready says", ready: v1.ConditionFalse,
 			logs: answers(200, logged(well, unhealthy("3m2s"), `"Skipping pod synchronization" err="[container runtime `+
 				`is down, PLEG is not healthy: pleg was last seen active 5m2s ago; threshold is 3m0s]"`)),
-			want: checks.FleetLog{Status: checks.Unhealthy, Verdict: checks.LogUnhealthy, Cause: "RuntimeHung", Ongoing: true},
+			want: checks.FleetLog{
+				Status: checks.Unhealthy, Verdict: checks.LogUnhealthy, Cause: "RuntimeHung", Ongoing: true,
+			},
 		},
 		{
 			name: "nothing found", logs: answers(200, logged(well, well)), want: healthy,

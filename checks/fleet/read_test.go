@@ -120,7 +120,8 @@ func TestRead(t *testing.T) {
 					podsPath + "?fieldSelector=spec.nodeName%21%3D%2Cstatus.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed&limit=500",
 					leasesPath + "?continue=1000&limit=500", leasesPath + "?continue=500&limit=500", leasesPath + "?limit=500",
 				}
-				if diff := cmp.Diff(want, slices.Sorted(slices.Values(api.requests()))); diff != "" || s.Cost.Requests != len(want) || s.Cost.Bytes < 100_000 {
+				diff := cmp.Diff(want, slices.Sorted(slices.Values(api.requests())))
+				if diff != "" || s.Cost.Requests != len(want) || s.Cost.Bytes < 100_000 {
 					t.Errorf("%s\ncost %+v", diff, s.Cost)
 				}
 			})

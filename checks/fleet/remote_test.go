@@ -79,7 +79,8 @@ func TestAgent(t *testing.T) {
 		api.fail(forbids(tt.forbid))
 		agent, err := connect(t, api).Agent(t.Context(), tt.node)
 		asked := podsPath + "?" + url.Values{
-			"labelSelector": {"app.kubernetes.io/name=kdiag"}, "fieldSelector": {"spec.nodeName=" + tt.node}, "limit": {"100"},
+			"labelSelector": {"app.kubernetes.io/name=kdiag"}, "fieldSelector": {"spec.nodeName=" + tt.node},
+			"limit": {"100"},
 		}.Encode()
 		if diff := cmp.Diff(asked, api.requests()[0]); diff != "" {
 			t.Error(diff)

@@ -165,7 +165,8 @@ func Crowd(t *testing.T, dir string, children int) *exec.Cmd {
 	return cmd
 }
 
-// StartKubelet starts a process with a kubelet's name and arguments, which reads a line of stdin and then runs a script.
+// StartKubelet starts a process with a kubelet's name and arguments, which reads a line of stdin and then runs a
+// script.
 func StartKubelet(t *testing.T, script string, args ...string) (cmd *exec.Cmd, stdin io.Writer) {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "kubelet")
