@@ -19,11 +19,12 @@ import (
 )
 
 const (
-	maxPending = 32               // archives that wait
-	giveUp     = 24 * time.Hour   // after the first attempt
-	maxAfter   = 5 * time.Minute  // that a server may ask to wait
-	logAgain   = 30 * time.Minute // between log lines about a lasting failure
-	diskTime   = 5 * time.Second  // for the names in a folder and for a marker
+	maxPending = 32                    // archives that wait
+	giveUp     = 24 * time.Hour        // after the first attempt
+	maxAfter   = 5 * time.Minute       // that a server may ask to wait
+	logAgain   = 30 * time.Minute      // between log lines about a lasting failure
+	diskTime   = 5 * time.Second       // for the names in a folder and for a marker
+	lookEvery  = 20 * time.Millisecond // at what still waits
 )
 
 // retry is how long to wait after failures. Each pause is up to half as long again: the nodes of a cluster do not
@@ -65,10 +66,9 @@ type QueueOptions struct {
 // A Queue sends archives in the background, the newest first, and again after failures. What was sent has a file beside
 // it that says so; the rest is found by Resume after a restart.
 type Queue struct {
-	opts    QueueOptions
-	send    func(context.Context, Archive) error // of the target, but in tests
-	wake    chan struct{}
-	changed chan struct{} // closed, and replaced, with each archive that is done
+	opts QueueOptions
+	send func(context.Context, Archive) error // of the target, but in tests
+	wake chan struct{}
 
 	mu      sync.Mutex
 	pending []pending // the oldest first
@@ -82,7 +82,7 @@ type pending struct {
 
 // NewQueue returns an empty queue.
 func NewQueue(opts QueueOptions) *Queue {
-	return &Queue{opts: opts, send: opts.Target.Send, wake: make(chan struct{}, 1), changed: make(chan struct{})}
+	return &Queue{opts: opts, send: opts.Target.Send, wake: make(chan struct{}, 1)}
 }
 
 // Resume queues what is in the folder and was not sent. A disk that does not answer is an error.
@@ -147,18 +147,10 @@ func (q *Queue) Pending() int {
 
 // Finish waits until nothing waits any more, or ctx ends. Run must run.
 func (q *Queue) Finish(ctx context.Context) {
-	q.Hurry()
-	for {
-		q.mu.Lock()
-		n, changed := len(q.pending), q.changed
-		q.mu.Unlock()
-		if n == 0 {
-			return
-		}
+	for q.Hurry(); q.Pending() > 0 && ctx.Err() == nil; {
 		select {
-		case <-changed:
+		case <-time.After(lookEvery):
 		case <-ctx.Done():
-			return
 		}
 	}
 }
@@ -257,6 +249,4 @@ func (q *Queue) end(p pending, problem string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.pending = slices.DeleteFunc(q.pending, func(o pending) bool { return o.Name == p.Name })
-	close(q.changed)
-	q.changed = make(chan struct{})
 }
