@@ -80,15 +80,14 @@ func serverInMemory() server {
 	return server{
 		Interface: client, node: client, events: &typedv1.EventSinkImpl{Interface: client.CoreV1().Events("")},
 		deletePod: func(ctx context.Context, name string) error {
-			p, err := client.GetPod(ctx, namespace, name)
-			if err != nil {
+			p := &v1.Pod{}
+			if err := client.Get(ctx, namespace, name, p); err != nil {
 				return err
 			}
 			grace := *p.Spec.TerminationGracePeriodSeconds
 			p.DeletionTimestamp = &metav1.Time{Time: time.Now().Add(time.Duration(grace) * time.Second)}
 			p.DeletionGracePeriodSeconds = &grace
-			_, err = client.CoreV1().Pods(namespace).Update(ctx, p, metav1.UpdateOptions{})
-			return err
+			return client.Update(ctx, p)
 		},
 	}
 }

@@ -139,9 +139,7 @@ func (n *node) checkPressure(client *fake.Client, disk string) {
 		n.t.Errorf("no DisruptionTarget among %+v", get("hog").Status.Conditions)
 	}
 	late := podsOf(n.t, "eviction.yaml")[3]
-	if _, err := client.CreatePod(n.t.Context(), late); err != nil {
-		n.t.Fatal(err)
-	}
+	e2etest.Must(n.t, client.Create(n.t.Context(), late))
 	n.awaitBound(client, "late", func(p *v1.Pod) bool {
 		const message = "Pod was rejected: The node had condition: [DiskPressure]. "
 		return p.Status.Phase == v1.PodFailed && p.Status.Message == message
@@ -173,8 +171,7 @@ func newSmallNode(
 	for _, p := range podsOf(t, "eviction.yaml") {
 		if slices.Contains(names, p.Name) {
 			p.UID = types.UID("uid-" + p.Name)
-			_, err := client.CreatePod(t.Context(), p)
-			e2etest.Must(t, err)
+			e2etest.Must(t, client.Create(t.Context(), p))
 		}
 	}
 	n.cfg.Client, n.cfg.Register, n.cfg.Objects = client, true, ""
@@ -228,8 +225,10 @@ func (n *node) awaitFigures(client *fake.Client, names []string) {
 // awaitBound polls until a pod of the API server is as wanted, and returns it.
 func (n *node) awaitBound(client *fake.Client, name string, is func(p *v1.Pod) bool) (p *v1.Pod) {
 	n.t.Helper()
-	n.await(name+" at the API server", func() (err error) {
-		if p, err = client.GetPod(n.t.Context(), namespace, name); err == nil && !is(p) {
+	n.await(name+" at the API server", func() error {
+		p = &v1.Pod{}
+		err := client.Get(n.t.Context(), namespace, name, p)
+		if err == nil && !is(p) {
 			err = fmt.Errorf("%s is %+v", name, p.Status)
 		}
 		return err
@@ -240,8 +239,8 @@ func (n *node) awaitBound(client *fake.Client, name string, is func(p *v1.Pod) b
 func (n *node) awaitCondition(client *fake.Client, kind v1.NodeConditionType, is v1.ConditionStatus) {
 	n.t.Helper()
 	n.await(fmt.Sprintf("%s %s", kind, is), func() error {
-		node, err := client.GetNode(n.t.Context(), e2eNode)
-		if err != nil || !slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool {
+		node := &v1.Node{}
+		if err := client.Get(n.t.Context(), "", e2eNode, node); err != nil || !slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool {
 			return c.Type == kind && c.Status == is
 		}) {
 			return fmt.Errorf("%+v, %w", node.Status.Conditions, err)

@@ -103,8 +103,7 @@ func TestEndToEndAdmission(t *testing.T) {
 	n.cfg.Labels = map[string]string{"zone": "a"}
 	n.cfg.Kubelet.RegisterWithTaints = []kubeletconfig.Taint{{Key: "k", Effect: string(v1.TaintEffectNoExecute)}}
 	create := func(p *v1.Pod) {
-		_, err := client.CreatePod(t.Context(), p)
-		e2etest.Must(t, err)
+		e2etest.Must(t, client.Create(t.Context(), p))
 	}
 	for _, p := range podsOf(t, "admission.yaml") {
 		create(onNode(p))
@@ -124,18 +123,16 @@ func TestEndToEndAdmission(t *testing.T) {
 		n.awaitBound(client, name, is)
 	}
 	n.sub("a label that the node has just got", func() {
-		node, err := client.GetNode(t.Context(), e2eNode)
-		e2etest.Must(n.t, err)
+		node := &v1.Node{}
+		e2etest.Must(n.t, client.Get(t.Context(), "", e2eNode, node))
 		node.Labels["zone"] = "b"
-		_, err = client.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{})
-		e2etest.Must(n.t, err)
+		e2etest.Must(n.t, client.Update(t.Context(), node))
 		p := onNode(podsOf(t, "admission.yaml")[4])
 		p.Name, p.UID = "moved", "uid-7"
 		create(p)
 		n.awaitBound(client, "moved", isReady)
 		node.Labels["zone"] = "a"
-		_, err = client.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{})
-		e2etest.Must(n.t, err)
+		e2etest.Must(n.t, client.Update(t.Context(), node))
 	})
 	n.sub("a readiness gate", func() {
 		p := n.awaitBound(client, "old", func(p *v1.Pod) bool {

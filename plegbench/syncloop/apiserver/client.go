@@ -6,6 +6,8 @@ package apiserver
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"reflect"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -88,61 +90,97 @@ func Scheme() *runtime.Scheme {
 	return scheme
 }
 
-// do makes a request and reads the answer as a T.
-func do[T any, P interface {
-	*T
-	runtime.Object
-}](ctx context.Context, r *rest.Request) (*T, error) {
-	answer := new(T)
-	if err := r.Do(ctx).Into(P(answer)); err != nil {
-		return nil, err
+// request begins a request about the objects of o's type: about one, unless name is empty.
+func (c *Client) request(verb string, o runtime.Object, namespace, name string) *rest.Request {
+	via, resource := c.core, ""
+	switch o.(type) {
+	case *v1.Pod, *v1.PodList:
+		resource = "pods"
+	case *v1.ConfigMap:
+		resource = "configmaps"
+	case *v1.Secret:
+		resource = "secrets"
+	case *v1.ServiceAccount:
+		resource = "serviceaccounts"
+	case *v1.Node:
+		via, resource = c.heartbeats, "nodes"
+	case *coordinationv1.Lease:
+		via, resource = c.leases, "leases"
+	case *v1.Event:
+		via, resource = c.events, "events"
+	case *authenticationv1.TokenReview:
+		via, resource = c.tokens, "tokenreviews"
+	case *authorizationv1.SubjectAccessReview:
+		via, resource = c.access, "subjectaccessreviews"
 	}
-	return answer, nil
+	r := via.Verb(verb).NamespaceIfScoped(namespace, namespace != "").Resource(resource)
+	if name != "" {
+		r = r.Name(name)
+	}
+	return r
 }
 
-// GetPod gets a pod.
-func (c *Client) GetPod(ctx context.Context, namespace, name string) (*v1.Pod, error) {
-	return do[v1.Pod](ctx, c.core.Get().Namespace(namespace).Resource("pods").Name(name))
+// patch begins a strategic merge patch of an object's status.
+func (c *Client) patch(o runtime.Object, namespace, name string, patch []byte) *rest.Request {
+	return c.request(http.MethodPatch, o, namespace, name).SubResource("status").
+		SetHeader("Content-Type", string(types.StrategicMergePatchType)).Body(patch)
+}
+
+// do makes a request and reads the answer into an object, which stays as it is if that fails.
+func do(ctx context.Context, r *rest.Request, into runtime.Object) error {
+	answer := reflect.New(reflect.TypeOf(into).Elem())
+	if err := r.Do(ctx).Into(answer.Interface().(runtime.Object)); err != nil {
+		return err
+	}
+	reflect.ValueOf(into).Elem().Set(answer.Elem())
+	return nil
+}
+
+// Get reads an object, whose type says of which kind. The namespace of nodes is empty.
+func (c *Client) Get(ctx context.Context, namespace, name string, into runtime.Object) error {
+	return do(ctx, c.request(http.MethodGet, into, namespace, name), into)
+}
+
+// Create creates an object, or asks for a review, and sets it to the answer.
+func (c *Client) Create(ctx context.Context, o runtime.Object) error {
+	return do(ctx, c.request(http.MethodPost, o, o.(metav1.Object).GetNamespace(), "").Body(o), o)
+}
+
+// Update replaces an object, if it is still the one that o came from, and sets o to the answer.
+func (c *Client) Update(ctx context.Context, o runtime.Object) error {
+	meta := o.(metav1.Object)
+	return do(ctx, c.request(http.MethodPut, o, meta.GetNamespace(), meta.GetName()).Body(o), o)
+}
+
+// PatchStatus sends a strategic merge patch for the status of an object, and of a node also its labels. It sets into to
+// the answer.
+func (c *Client) PatchStatus(ctx context.Context, namespace, name string, patch []byte, into runtime.Object) error {
+	return do(ctx, c.patch(into, namespace, name, patch), into)
 }
 
 // ListPods lists the pods of all namespaces that opts select.
 func (c *Client) ListPods(ctx context.Context, opts metav1.ListOptions) (*v1.PodList, error) {
-	return do[v1.PodList](ctx, c.selected("pods", opts))
+	list := &v1.PodList{}
+	return list, do(ctx, c.selected(list, opts), list)
 }
 
 // WatchPods watches the pods of all namespaces that opts select.
 func (c *Client) WatchPods(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	opts.Watch = true
-	return c.selected("pods", opts).Watch(ctx)
+	return c.selected(&v1.Pod{}, opts).Watch(ctx)
 }
 
-func (c *Client) selected(resource string, opts metav1.ListOptions) *rest.Request {
-	r := c.core.Get().Resource(resource).VersionedParams(&opts, c.params)
+func (c *Client) selected(o runtime.Object, opts metav1.ListOptions) *rest.Request {
+	r := c.request(http.MethodGet, o, "", "").VersionedParams(&opts, c.params)
 	if opts.TimeoutSeconds != nil {
 		r.Timeout(time.Duration(*opts.TimeoutSeconds) * time.Second)
 	}
 	return r
 }
 
-// CreatePod creates a pod.
-func (c *Client) CreatePod(ctx context.Context, pod *v1.Pod) (*v1.Pod, error) {
-	return do[v1.Pod](ctx, c.core.Post().Namespace(pod.Namespace).Resource("pods").Body(pod))
-}
-
-// PatchPodStatus sends a strategic merge patch for the status of a pod, and returns the pod as it is then.
-func (c *Client) PatchPodStatus(ctx context.Context, namespace, name string, patch []byte) (*v1.Pod, error) {
-	return do[v1.Pod](ctx, c.core.Patch(types.StrategicMergePatchType).
-		Namespace(namespace).Resource("pods").Name(name).SubResource("status").Body(patch))
-}
-
 // DeletePod deletes a pod.
 func (c *Client) DeletePod(ctx context.Context, namespace, name string, opts metav1.DeleteOptions) error {
-	return c.core.Delete().Namespace(namespace).Resource("pods").Name(name).Body(&opts).Do(ctx).Error()
-}
-
-// GetNode gets a node.
-func (c *Client) GetNode(ctx context.Context, name string) (*v1.Node, error) {
-	return do[v1.Node](ctx, c.heartbeats.Get().Resource("nodes").Name(name))
+	return c.request(http.MethodDelete, &v1.Pod{}, namespace, name).Body(&opts).Do(ctx).Error()
 }
 
 // WatchNode watches one node, from its present state on.
@@ -150,18 +188,6 @@ func (c *Client) WatchNode(ctx context.Context, name string, seconds int64) (wat
 	return c.heartbeats.Get().Resource("nodes").VersionedParams(&metav1.ListOptions{
 		Watch: true, FieldSelector: "metadata.name=" + name, TimeoutSeconds: &seconds,
 	}, c.params).Watch(ctx)
-}
-
-// CreateNode creates a node.
-func (c *Client) CreateNode(ctx context.Context, node *v1.Node) (*v1.Node, error) {
-	return do[v1.Node](ctx, c.heartbeats.Post().Resource("nodes").Body(node))
-}
-
-// PatchNodeStatus sends a strategic merge patch for the status and the labels of a node, and returns the node as it
-// is then.
-func (c *Client) PatchNodeStatus(ctx context.Context, name string, patch []byte) (*v1.Node, error) {
-	return do[v1.Node](ctx, c.heartbeats.Patch(types.StrategicMergePatchType).
-		Resource("nodes").Name(name).SubResource("status").Body(patch))
 }
 
 // ApplyNodeStatus applies fields of the status of a node server-side as manager, which takes them over from any other
@@ -176,8 +202,8 @@ func (c *Client) ApplyNodeStatus(ctx context.Context, name, manager string, fiel
 // NodeByPatch returns a node as a patch does that changes nothing: it needs no right to read nodes. It does not try
 // again.
 func (c *Client) NodeByPatch(ctx context.Context, name string) (*v1.Node, error) {
-	return do[v1.Node](ctx, c.heartbeats.Patch(types.StrategicMergePatchType).MaxRetries(0).
-		Resource("nodes").Name(name).SubResource("status").Body([]byte("{}")))
+	node := &v1.Node{}
+	return node, do(ctx, c.patch(node, "", name, []byte("{}")).MaxRetries(0), node)
 }
 
 // CreateEvent creates an event, and does not try again.
@@ -185,58 +211,13 @@ func (c *Client) CreateEvent(ctx context.Context, e *v1.Event) error {
 	return c.events.Post().MaxRetries(0).Namespace(e.Namespace).Resource("events").Body(e).Do(ctx).Error()
 }
 
-// GetLease gets the lease of a node.
-func (c *Client) GetLease(ctx context.Context, node string) (*coordinationv1.Lease, error) {
-	return do[coordinationv1.Lease](ctx, c.leases.Get().Namespace(v1.NamespaceNodeLease).Resource("leases").Name(node))
-}
-
-// CreateLease creates the lease of a node.
-func (c *Client) CreateLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
-	return do[coordinationv1.Lease](ctx,
-		c.leases.Post().Namespace(v1.NamespaceNodeLease).Resource("leases").Body(lease))
-}
-
-// UpdateLease replaces the lease of a node, if it is still the one that lease came from.
-func (c *Client) UpdateLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
-	return do[coordinationv1.Lease](ctx, c.leases.Put().
-		Namespace(v1.NamespaceNodeLease).Resource("leases").Name(lease.Name).Body(lease))
-}
-
-// GetConfigMap gets a config map.
-func (c *Client) GetConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error) {
-	return do[v1.ConfigMap](ctx, c.core.Get().Namespace(namespace).Resource("configmaps").Name(name))
-}
-
-// GetSecret gets a secret.
-func (c *Client) GetSecret(ctx context.Context, namespace, name string) (*v1.Secret, error) {
-	return do[v1.Secret](ctx, c.core.Get().Namespace(namespace).Resource("secrets").Name(name))
-}
-
-// GetServiceAccount gets a service account.
-func (c *Client) GetServiceAccount(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error) {
-	return do[v1.ServiceAccount](ctx, c.core.Get().Namespace(namespace).Resource("serviceaccounts").Name(name))
-}
-
 // CreateToken asks for a token of a service account.
 func (c *Client) CreateToken(
 	ctx context.Context, namespace, account string, request *authenticationv1.TokenRequest,
 ) (*authenticationv1.TokenRequest, error) {
-	return do[authenticationv1.TokenRequest](ctx, c.core.Post().
-		Namespace(namespace).Resource("serviceaccounts").Name(account).SubResource("token").Body(request))
-}
-
-// ReviewToken asks whose token it is.
-func (c *Client) ReviewToken(
-	ctx context.Context, r *authenticationv1.TokenReview,
-) (*authenticationv1.TokenReview, error) {
-	return do[authenticationv1.TokenReview](ctx, c.tokens.Post().Resource("tokenreviews").Body(r))
-}
-
-// ReviewAccess asks whether a user has a right.
-func (c *Client) ReviewAccess(
-	ctx context.Context, r *authorizationv1.SubjectAccessReview,
-) (*authorizationv1.SubjectAccessReview, error) {
-	return do[authorizationv1.SubjectAccessReview](ctx, c.access.Post().Resource("subjectaccessreviews").Body(r))
+	got := &authenticationv1.TokenRequest{}
+	r := c.request(http.MethodPost, &v1.ServiceAccount{}, namespace, account).SubResource("token").Body(request)
+	return got, do(ctx, r, got)
 }
 
 // eventTimeout bounds a call about an event: its callers, of client-go's record, hand no context down. Events that
@@ -267,5 +248,6 @@ func (e Events) Patch(event *v1.Event, patch []byte) (*v1.Event, error) {
 func (e Events) send(r *rest.Request, namespace string) (*v1.Event, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), eventTimeout)
 	defer cancel()
-	return do[v1.Event](ctx, r.Namespace(namespace).Resource("events"))
+	event := &v1.Event{}
+	return event, do(ctx, r.Namespace(namespace).Resource("events"), event)
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -97,16 +98,25 @@ func TestCalls(t *testing.T) {
 	ctx, r := t.Context(), &recorder{status: http.StatusOK}
 	c := serve(t, r, "application/json", Limits{QPS: 50, Burst: 100, EventQPS: 50, EventBurst: 100})
 	type object = runtime.Object
+	get := func(o object, namespace, name string) func() (object, error) {
+		into := reflect.New(reflect.TypeOf(o).Elem()).Interface().(object)
+		return func() (object, error) { return into, c.Get(ctx, namespace, name, into) }
+	}
+	by := func(call func(context.Context, object) error, o object) func() (object, error) {
+		o = o.DeepCopyObject()
+		return func() (object, error) { return o, call(ctx, o) }
+	}
 	for _, tt := range []struct {
 		want   string
 		sent   any // the body's content, or nil
 		answer object
 		call   func() (object, error)
 	}{
-		{"GET " + shop + "pods/web", nil, p, func() (object, error) { return c.GetPod(ctx, "shop", "web") }},
-		{"POST " + shop + "pods", p, p, func() (object, error) { return c.CreatePod(ctx, p) }},
+		{"GET " + shop + "pods/web", nil, p, get(p, "shop", "web")},
+		{"POST " + shop + "pods", p, p, by(c.Create, p)},
 		{"PATCH " + shop + "pods/web/status", patch, p, func() (object, error) {
-			return c.PatchPodStatus(ctx, "shop", "web", patch)
+			into := &v1.Pod{}
+			return into, c.PatchStatus(ctx, "shop", "web", patch, into)
 		}},
 		{"DELETE " + shop + "pods/web", nowJSON, done, func() (object, error) {
 			return done, c.DeletePod(ctx, "shop", "web", now)
@@ -115,11 +125,8 @@ func TestCalls(t *testing.T) {
 			"GET /api/v1/pods?fieldSelector=spec.nodeName%3Dn1&timeout=30s&timeoutSeconds=30", nil, pods,
 			func() (object, error) { return c.ListPods(ctx, ours) },
 		},
-		{"GET /api/v1/nodes/n1", nil, node, func() (object, error) { return c.GetNode(ctx, "n1") }},
-		{"POST /api/v1/nodes", node, node, func() (object, error) { return c.CreateNode(ctx, node) }},
-		{"PATCH /api/v1/nodes/n1/status", patch, node, func() (object, error) {
-			return c.PatchNodeStatus(ctx, "n1", patch)
-		}},
+		{"GET /api/v1/nodes/n1", nil, node, get(node, "", "n1")},
+		{"POST /api/v1/nodes", node, node, by(c.Create, node)},
 		{"PATCH /api/v1/nodes/n1/status", []byte("{}"), node, func() (object, error) {
 			return c.NodeByPatch(ctx, "n1")
 		}},
@@ -127,25 +134,17 @@ func TestCalls(t *testing.T) {
 			return node, c.ApplyNodeStatus(ctx, "n1", "m", patch)
 		}},
 		{"POST " + shop + "events", event, event, func() (object, error) { return event, c.CreateEvent(ctx, event) }},
-		{"GET " + leases + "/n1", nil, lease, func() (object, error) { return c.GetLease(ctx, "n1") }},
-		{"POST " + leases, lease, lease, func() (object, error) { return c.CreateLease(ctx, lease) }},
-		{"PUT " + leases + "/n1", lease, lease, func() (object, error) { return c.UpdateLease(ctx, lease) }},
-		{"GET " + shop + "configmaps/settings", nil, settings, func() (object, error) {
-			return c.GetConfigMap(ctx, "shop", "settings")
-		}},
-		{"GET " + shop + "secrets/key", nil, key, func() (object, error) { return c.GetSecret(ctx, "shop", "key") }},
-		{"GET " + shop + "serviceaccounts/clerk", nil, clerk, func() (object, error) {
-			return c.GetServiceAccount(ctx, "shop", "clerk")
-		}},
+		{"GET " + leases + "/n1", nil, lease, get(lease, v1.NamespaceNodeLease, "n1")},
+		{"POST " + leases, lease, lease, by(c.Create, lease)},
+		{"PUT " + leases + "/n1", lease, lease, by(c.Update, lease)},
+		{"GET " + shop + "configmaps/settings", nil, settings, get(settings, "shop", "settings")},
+		{"GET " + shop + "secrets/key", nil, key, get(key, "shop", "key")},
+		{"GET " + shop + "serviceaccounts/clerk", nil, clerk, get(clerk, "shop", "clerk")},
 		{"POST " + shop + "serviceaccounts/clerk/token", token, token, func() (object, error) {
 			return c.CreateToken(ctx, "shop", "clerk", token)
 		}},
-		{"POST /apis/authentication.k8s.io/v1/tokenreviews", review, review, func() (object, error) {
-			return c.ReviewToken(ctx, review)
-		}},
-		{"POST /apis/authorization.k8s.io/v1/subjectaccessreviews", access, access, func() (object, error) {
-			return c.ReviewAccess(ctx, access)
-		}},
+		{"POST /apis/authentication.k8s.io/v1/tokenreviews", review, review, by(c.Create, review)},
+		{"POST /apis/authorization.k8s.io/v1/subjectaccessreviews", access, access, by(c.Create, access)},
 		{"POST " + shop + "events", event, event, func() (object, error) { return c.Events().Create(event) }},
 		{"PUT " + shop + "events/web.1", event, event, func() (object, error) { return c.Events().Update(event) }},
 		{"PATCH " + shop + "events/web.1", patch, event, func() (object, error) {
@@ -184,7 +183,9 @@ func TestCalls(t *testing.T) {
 func TestProtobuf(t *testing.T) {
 	p := &v1.Pod{TypeMeta: kind("v1", "Pod"), ObjectMeta: meta("web", "shop")}
 	r := &recorder{status: http.StatusCreated, answer: p}
-	got, err := serve(t, r, protobuf, Limits{QPS: 50, Burst: 100}).CreatePod(t.Context(), p)
+	got := p.DeepCopy()
+	got.Name = "" // the server names it
+	err := serve(t, r, protobuf, Limits{QPS: 50, Burst: 100}).Create(t.Context(), got)
 	if err != nil || got.Name != "web" {
 		t.Errorf("%v, %v", got, err)
 	}
@@ -198,17 +199,17 @@ func TestHeartbeatsAreNotHeldBack(t *testing.T) {
 	r := &recorder{status: http.StatusOK, answer: &v1.Pod{TypeMeta: kind("v1", "Pod")}}
 	c := serve(t, r, "application/json", Limits{QPS: 1e-6, Burst: 1, EventQPS: 1e-6, EventBurst: 1})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	_, err := c.GetPod(ctx, "shop", "web")
+	err := c.Get(ctx, "shop", "web", &v1.Pod{})
 	for range 5 {
 		r.answer = &v1.Node{TypeMeta: kind("v1", "Node")}
-		_, nodeErr := c.GetNode(ctx, "n1")
+		nodeErr := c.Get(ctx, "", "n1", &v1.Node{})
 		r.answer = &coordinationv1.Lease{TypeMeta: kind("coordination.k8s.io/v1", "Lease")}
-		_, leaseErr := c.GetLease(ctx, "n1")
+		leaseErr := c.Get(ctx, v1.NamespaceNodeLease, "n1", &coordinationv1.Lease{})
 		err = errors.Join(err, nodeErr, leaseErr)
 	}
 	looptest.Must(t, err)
 	cancel()
-	if _, err := c.GetPod(ctx, "shop", "web"); err == nil {
+	if err := c.Get(ctx, "shop", "web", &v1.Pod{}); err == nil {
 		t.Error("a second pod was not held back")
 	}
 	if len(r.asked) != 11 {

@@ -15,6 +15,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
@@ -23,8 +24,7 @@ import (
 
 // Objects has the pull secrets of pods and the service accounts of static pods.
 type Objects interface {
-	GetSecret(ctx context.Context, namespace, name string) (*v1.Secret, error)
-	GetServiceAccount(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error)
+	Get(ctx context.Context, namespace, name string, into runtime.Object) error
 }
 
 // pullSecrets returns the pull secrets of a pod. One that cannot be read is left out with an event. A static pod
@@ -33,8 +33,8 @@ func (m *Manager) pullSecrets(ctx context.Context, p *v1.Pod) (secrets []*v1.Sec
 	refs := p.Spec.ImagePullSecrets
 	if len(refs) == 0 && pod.IsStatic(p) {
 		name := cmp.Or(p.Spec.ServiceAccountName, "default")
-		account, err := m.Objects.GetServiceAccount(ctx, p.Namespace, name)
-		if err != nil {
+		account := &v1.ServiceAccount{}
+		if err := m.Objects.Get(ctx, p.Namespace, name, account); err != nil {
 			if p.Spec.ServiceAccountName != "" || !apierrors.IsNotFound(err) { // nothing demands an account here
 				m.Log.Error(err, "Unable to retrieve the service account with pull secrets", "pod", klog.KObj(p))
 			}
@@ -47,8 +47,8 @@ func (m *Manager) pullSecrets(ctx context.Context, p *v1.Pod) (secrets []*v1.Sec
 		if ref.Name == "" { // which the API's validation lets through
 			continue
 		}
-		secret, err := m.Objects.GetSecret(ctx, p.Namespace, ref.Name)
-		if err != nil {
+		secret := &v1.Secret{}
+		if err := m.Objects.Get(ctx, p.Namespace, ref.Name, secret); err != nil {
 			m.Log.Info("Unable to retrieve pull secret, the image pull may not succeed.",
 				"pod", klog.KObj(p), "secret", klog.KRef(p.Namespace, ref.Name), "err", err)
 			failed = append(failed, ref.Name)

@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
@@ -90,18 +91,17 @@ func TestCredentials(t *testing.T) {
 // fakeObjects has secrets for r.io by their names, which are the names of the users, and the service account clerk.
 type fakeObjects []string
 
-func (o fakeObjects) GetSecret(_ context.Context, namespace, name string) (*v1.Secret, error) {
-	if namespace != "shop" || !slices.Contains(o, name) {
-		return nil, errors.New("no secret " + name)
+func (o fakeObjects) Get(_ context.Context, namespace, name string, into runtime.Object) error {
+	account, isAccount := into.(*v1.ServiceAccount)
+	switch {
+	case namespace != "shop", !isAccount && !slices.Contains(o, name), isAccount && name != "clerk":
+		return errors.New("there is no " + name)
+	case isAccount:
+		account.ImagePullSecrets = []v1.LocalObjectReference{{Name: name}}
+	default:
+		*into.(*v1.Secret) = *secretOf(`{"r.io": {"username": "` + name + `", "password": "s3cret"}}`)
 	}
-	return secretOf(`{"r.io": {"username": "` + name + `", "password": "s3cret"}}`), nil
-}
-
-func (o fakeObjects) GetServiceAccount(_ context.Context, namespace, name string) (*v1.ServiceAccount, error) {
-	if namespace != "shop" || name != "clerk" {
-		return nil, errors.New("no account " + name)
-	}
-	return &v1.ServiceAccount{ImagePullSecrets: []v1.LocalObjectReference{{Name: "clerk"}}}, nil
+	return nil
 }
 
 // TestPullSecrets pulls an image that only one of the pod's users may pull.

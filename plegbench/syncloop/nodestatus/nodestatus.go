@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -35,12 +36,10 @@ import (
 
 // A Client is the nodes of an API server and their leases.
 type Client interface {
-	GetNode(ctx context.Context, name string) (*v1.Node, error)
-	CreateNode(ctx context.Context, node *v1.Node) (*v1.Node, error)
-	PatchNodeStatus(ctx context.Context, name string, patch []byte) (*v1.Node, error)
-	GetLease(ctx context.Context, node string) (*coordinationv1.Lease, error)
-	CreateLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error)
-	UpdateLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error)
+	Get(ctx context.Context, namespace, name string, into kruntime.Object) error
+	Create(ctx context.Context, o kruntime.Object) error
+	Update(ctx context.Context, o kruntime.Object) error
+	PatchStatus(ctx context.Context, namespace, name string, patch []byte, into kruntime.Object) error
 }
 
 // Config configures a Manager. Fields are required unless they say what nil or zero means.
@@ -307,7 +306,8 @@ func (m *Manager) update(ctx context.Context, try int) error {
 	callCtx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if m.cfg.Client != nil {
-		stored, err := m.cfg.Client.GetNode(callCtx, m.cfg.NodeName)
+		stored := &v1.Node{}
+		err := m.cfg.Client.Get(callCtx, "", m.cfg.NodeName, stored)
 		if err == nil {
 			m.stored = stored
 		} else if try > 0 || m.stored == nil || apierrors.IsNotFound(err) {
@@ -332,8 +332,8 @@ func (m *Manager) update(ctx context.Context, try int) error {
 	}
 	callCtx, cancel = context.WithTimeout(ctx, callTimeout) // Version may have taken its time
 	defer cancel()
-	stored, err := m.cfg.Client.PatchNodeStatus(callCtx, node.Name, patch)
-	if err != nil {
+	stored := &v1.Node{}
+	if err := m.cfg.Client.PatchStatus(callCtx, "", node.Name, patch, stored); err != nil {
 		return fmt.Errorf("patching the status of node %q: %w", node.Name, err)
 	}
 	m.stored, m.due = stored, due
@@ -361,7 +361,8 @@ func (m *Manager) initialNode() *v1.Node {
 func (m *Manager) GetNodeAnyWay(ctx context.Context, useCache bool) *v1.Node {
 	node := cmp.Or(m.Node(), m.initialNode())
 	if !useCache && m.cfg.Client != nil {
-		if stored, err := m.cfg.Client.GetNode(ctx, m.cfg.NodeName); err == nil {
+		stored := &v1.Node{}
+		if m.cfg.Client.Get(ctx, "", m.cfg.NodeName, stored) == nil {
 			node = node.DeepCopy()
 			node.Labels = stored.Labels
 		}
@@ -386,10 +387,11 @@ func (m *Manager) register(ctx context.Context) bool {
 		node := m.compute(ctx, initial)
 		m.cfg.Log.Info("Attempting to register node", "node", klog.KObj(node))
 		callCtx, cancel := context.WithTimeout(ctx, callTimeout)
-		stored, err := m.cfg.Client.CreateNode(callCtx, node)
+		stored := node.DeepCopy()
+		err := m.cfg.Client.Create(callCtx, stored)
 		// One that is there is taken with its labels and taints. One that must not create it may still own it.
 		if apierrors.IsAlreadyExists(err) || apierrors.IsForbidden(err) {
-			stored, err = m.cfg.Client.GetNode(callCtx, node.Name)
+			err = m.cfg.Client.Get(callCtx, "", node.Name, stored)
 		}
 		cancel()
 		if err == nil {
@@ -417,22 +419,21 @@ func (m *Manager) renew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	now := &metav1.MicroTime{Time: time.Now()}
-	lease, err := m.cfg.Client.GetLease(ctx, m.cfg.NodeName)
+	lease, node := &coordinationv1.Lease{}, &v1.Node{}
+	err := m.cfg.Client.Get(ctx, v1.NamespaceNodeLease, m.cfg.NodeName, lease)
 	if err == nil {
 		lease.Spec.RenewTime = now
-		_, err = m.cfg.Client.UpdateLease(ctx, lease)
-		return err
+		return m.cfg.Client.Update(ctx, lease)
 	}
 	if !apierrors.IsNotFound(err) {
 		return err
 	}
-	node, err := m.cfg.Client.GetNode(ctx, m.cfg.NodeName)
-	if err != nil {
+	if err := m.cfg.Client.Get(ctx, "", m.cfg.NodeName, node); err != nil {
 		m.cfg.Log.Error(err, "Failed to get node when trying to set owner ref to the node lease",
 			"node", klog.KRef("", m.cfg.NodeName))
 		return nil
 	}
-	_, err = m.cfg.Client.CreateLease(ctx, &coordinationv1.Lease{
+	return m.cfg.Client.Create(ctx, &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: m.cfg.NodeName, Namespace: v1.NamespaceNodeLease,
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}},
@@ -441,5 +442,4 @@ func (m *Manager) renew(ctx context.Context) error {
 			HolderIdentity: &m.cfg.NodeName, LeaseDurationSeconds: &m.cfg.LeaseSeconds, RenewTime: now,
 		},
 	})
-	return err
 }

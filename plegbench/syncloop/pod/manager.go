@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 )
@@ -107,8 +108,8 @@ func (m *Manager) OrphanedMirrors() []*v1.Pod {
 
 // A Client is the pods of an API server.
 type Client interface {
-	GetPod(ctx context.Context, namespace, name string) (*v1.Pod, error)
-	CreatePod(ctx context.Context, pod *v1.Pod) (*v1.Pod, error)
+	Get(ctx context.Context, namespace, name string, into runtime.Object) error
+	Create(ctx context.Context, o runtime.Object) error
 	DeletePod(ctx context.Context, namespace, name string, opts metav1.DeleteOptions) error
 }
 
@@ -168,12 +169,11 @@ func (m *Mirrors) create(ctx context.Context, static *v1.Pod, node types.UID) er
 	mirror.OwnerReferences = []metav1.OwnerReference{{
 		APIVersion: "v1", Kind: "Node", Name: m.nodeName, UID: node, Controller: new(true),
 	}}
-	_, err := m.client.CreatePod(ctx, mirror)
-	if apierrors.IsAlreadyExists(err) {
-		existing, getErr := m.client.GetPod(ctx, static.Namespace, static.Name)
-		if getErr == nil && same(static, existing) {
-			return nil
-		}
+	err := m.client.Create(ctx, mirror)
+	existing := &v1.Pod{}
+	if apierrors.IsAlreadyExists(err) && m.client.Get(ctx, static.Namespace, static.Name, existing) == nil &&
+		same(static, existing) {
+		return nil
 	}
 	return err
 }

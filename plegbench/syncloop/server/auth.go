@@ -15,6 +15,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
@@ -22,9 +23,7 @@ import (
 
 // Reviews are the API server's judgements of requests.
 type Reviews interface {
-	ReviewToken(ctx context.Context, r *authenticationv1.TokenReview) (*authenticationv1.TokenReview, error)
-	ReviewAccess(ctx context.Context, r *authorizationv1.SubjectAccessReview) (
-		*authorizationv1.SubjectAccessReview, error)
+	Create(ctx context.Context, review runtime.Object) error
 }
 
 // Auth says who may ask a server (cmd/kubelet/app/auth.go and pkg/kubelet/server/auth.go upstream): the owners of
@@ -169,12 +168,11 @@ func (a *Auth) owner(ctx context.Context, token string) (*authenticationv1.UserI
 	user, ok := a.kept.Get(key)
 	if !ok {
 		review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
-		got, err := a.Reviews.ReviewToken(ctx, review)
-		if err != nil {
+		if err := a.Reviews.Create(ctx, review); err != nil {
 			return nil, fmt.Errorf("reviewing a token: %w", err)
 		}
-		owner := &got.Status.User
-		if !got.Status.Authenticated {
+		owner := &review.Status.User
+		if !review.Status.Authenticated {
 			owner = nil
 		}
 		user = owner
@@ -206,14 +204,14 @@ func (a *Auth) allowed(
 	if allowed, ok := a.kept.Get(key); ok {
 		return allowed.(bool), nil
 	}
-	got, err := a.Reviews.ReviewAccess(ctx, &authorizationv1.SubjectAccessReview{Spec: spec})
-	if err != nil {
+	review := &authorizationv1.SubjectAccessReview{Spec: spec}
+	if err := a.Reviews.Create(ctx, review); err != nil {
 		return false, err
 	}
 	ttl := a.DenyTTL
-	if got.Status.Allowed {
+	if review.Status.Allowed {
 		ttl = a.AllowTTL
 	}
-	a.kept.Set(key, got.Status.Allowed, ttl)
-	return got.Status.Allowed, nil
+	a.kept.Set(key, review.Status.Allowed, ttl)
+	return review.Status.Allowed, nil
 }

@@ -25,6 +25,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
@@ -47,26 +48,21 @@ func (j *judge) note(what string) error {
 	return nil
 }
 
-func (j *judge) ReviewToken(
-	_ context.Context, r *authenticationv1.TokenReview,
-) (*authenticationv1.TokenReview, error) {
-	out := r.DeepCopy()
-	if r.Spec.Token == "good" {
-		out.Status.Authenticated = true
-		out.Status.User = authenticationv1.UserInfo{
-			Username: "scraper", UID: "7", Groups: []string{"g"}, Extra: map[string]authenticationv1.ExtraValue{"k": {"v"}},
+func (j *judge) Create(_ context.Context, review runtime.Object) error {
+	if r, ok := review.(*authenticationv1.TokenReview); ok {
+		if r.Spec.Token == "good" {
+			r.Status.Authenticated = true
+			r.Status.User = authenticationv1.UserInfo{
+				Username: "scraper", UID: "7", Groups: []string{"g"}, Extra: map[string]authenticationv1.ExtraValue{"k": {"v"}},
+			}
 		}
+		return j.note("token " + r.Spec.Token)
 	}
-	return out, j.note("token " + r.Spec.Token)
-}
-
-func (j *judge) ReviewAccess(
-	_ context.Context, r *authorizationv1.SubjectAccessReview,
-) (*authorizationv1.SubjectAccessReview, error) {
-	out, s, a := r.DeepCopy(), r.Spec, r.Spec.ResourceAttributes
-	out.Status.Allowed = slices.Contains(s.Groups, "masters") ||
+	r := review.(*authorizationv1.SubjectAccessReview)
+	s, a := r.Spec, r.Spec.ResourceAttributes
+	r.Status.Allowed = slices.Contains(s.Groups, "masters") ||
 		s.User == "scraper" && (a.Subresource == "metrics" || a.Subresource == "stats" || a.Subresource == "pods")
-	return out, j.note(fmt.Sprintf("%s%s%v%v %s %s/%s/%s/%s", s.User, s.UID, s.Groups, s.Extra, a.Verb, a.Version,
+	return j.note(fmt.Sprintf("%s%s%v%v %s %s/%s/%s/%s", s.User, s.UID, s.Groups, s.Extra, a.Verb, a.Version,
 		a.Resource, a.Name, a.Subresource))
 }
 

@@ -17,6 +17,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/klog/v2"
@@ -27,8 +28,8 @@ import (
 
 // A Client is the pods of an API server.
 type Client interface {
-	GetPod(ctx context.Context, namespace, name string) (*v1.Pod, error)
-	PatchPodStatus(ctx context.Context, namespace, name string, patch []byte) (*v1.Pod, error)
+	Get(ctx context.Context, namespace, name string, into runtime.Object) error
+	PatchStatus(ctx context.Context, namespace, name string, patch []byte, into runtime.Object) error
 	DeletePod(ctx context.Context, namespace, name string, opts metav1.DeleteOptions) error
 }
 
@@ -278,7 +279,8 @@ func canBeDeleted(api *v1.Pod, finished bool) bool {
 // full pass retries a failure.
 func (m *Manager) syncPod(ctx context.Context, uid types.UID, c cached) {
 	ref := klog.KRef(c.namespace, c.name)
-	api, err := m.cfg.Client.GetPod(ctx, c.namespace, c.name)
+	api := &v1.Pod{}
+	err := m.cfg.Client.Get(ctx, c.namespace, c.name, api)
 	if apierrors.IsNotFound(err) {
 		m.cfg.Log.V(3).Info("Pod does not exist on the server", "podUID", uid, "pod", ref)
 		return
@@ -332,8 +334,8 @@ func (m *Manager) patch(ctx context.Context, api *v1.Pod, uid types.UID, c cache
 	if err := errors.Join(errBefore, errAfter, err); err != nil {
 		return nil, fmt.Errorf("making a patch for pod %q/%q: %w", api.Namespace, api.Name, err)
 	}
-	patched, err := m.cfg.Client.PatchPodStatus(ctx, api.Namespace, api.Name, patch)
-	if err != nil {
+	patched := &v1.Pod{}
+	if err := m.cfg.Client.PatchStatus(ctx, api.Namespace, api.Name, patch, patched); err != nil {
 		return nil, fmt.Errorf("failed to patch status %q for pod %q/%q: %w", patch, api.Namespace, api.Name, err)
 	}
 	m.cfg.Log.V(3).Info("Status for pod updated successfully", "pod", klog.KObj(patched), "statusVersion", c.version,

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -21,6 +22,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/cache"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/utils/ptr"
@@ -249,30 +251,20 @@ type FileObjects struct{ dir string }
 // NewFileObjects makes FileObjects of a folder, which need not exist yet.
 func NewFileObjects(dir string) *FileObjects { return &FileObjects{dir} }
 
-// GetConfigMap returns a config map. If it is not there, and files could not be read, the error names them.
-func (o *FileObjects) GetConfigMap(_ context.Context, namespace, name string) (*v1.ConfigMap, error) {
-	c := &v1.ConfigMap{}
-	return c, o.find("ConfigMap", namespace, name, c)
-}
-
-// GetSecret returns a secret, with its stringData in its data. The error is as that of GetConfigMap.
-func (o *FileObjects) GetSecret(_ context.Context, namespace, name string) (*v1.Secret, error) {
-	s := &v1.Secret{}
-	err := o.find("Secret", namespace, name, s)
-	for k, v := range s.StringData {
-		if s.Data == nil {
-			s.Data = map[string][]byte{}
+// Get reads an object, a secret with its stringData in its data. If it is not there, and files could not be read, the
+// error names them.
+func (o *FileObjects) Get(_ context.Context, namespace, name string, into runtime.Object) error {
+	err := o.find(reflect.TypeOf(into).Elem().Name(), namespace, name, into)
+	if s, ok := into.(*v1.Secret); ok {
+		for k, v := range s.StringData {
+			if s.Data == nil {
+				s.Data = map[string][]byte{}
+			}
+			s.Data[k] = []byte(v)
 		}
-		s.Data[k] = []byte(v)
+		s.StringData = nil
 	}
-	s.StringData = nil
-	return s, err
-}
-
-// GetServiceAccount returns a service account. The error is as that of GetConfigMap.
-func (o *FileObjects) GetServiceAccount(_ context.Context, namespace, name string) (*v1.ServiceAccount, error) {
-	a := &v1.ServiceAccount{}
-	return a, o.find("ServiceAccount", namespace, name, a)
+	return err
 }
 
 // ServiceAccountToken always fails: only an API server issues tokens.

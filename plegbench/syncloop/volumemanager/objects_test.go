@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -60,7 +61,7 @@ func TestFileObjects(t *testing.T) {
 	o := NewFileObjects(dir)
 	missing := func(namespace, name string) {
 		t.Helper()
-		if _, err := o.GetConfigMap(t.Context(), namespace, name); !apierrors.IsNotFound(err) {
+		if err := o.Get(t.Context(), namespace, name, &v1.ConfigMap{}); !apierrors.IsNotFound(err) {
 			t.Errorf("%s/%s: %v, want not found", namespace, name, err)
 		}
 	}
@@ -69,26 +70,27 @@ func TestFileObjects(t *testing.T) {
 	looptest.Write(t, filepath.Join(dir, ".hidden.yaml"), "kind: nonsense")
 	looptest.Write(t, filepath.Join(dir, "notes.txt"), "kind: nonsense")
 	missing("default", "settings")
-	s, err := o.GetSecret(t.Context(), "default", "key")
+	var s v1.Secret
+	err := o.Get(t.Context(), "default", "key", &s)
 	if diff := cmp.Diff(map[string][]byte{"a": []byte("one"), "b": []byte("two")}, s.Data); diff != "" || err != nil {
 		t.Errorf("secret: %v (-want +got):\n%s", err, diff)
 	}
-	c, err := o.GetConfigMap(t.Context(), "shop", "settings")
-	if err != nil || c.Data["mode"] != "fast" || len(c.BinaryData["blob"]) != 3 {
+	var c v1.ConfigMap
+	if err := o.Get(t.Context(), "shop", "settings", &c); err != nil || c.Data["mode"] != "fast" || len(c.BinaryData["blob"]) != 3 {
 		t.Errorf("config map: %+v, %v", c, err)
 	}
-	a, err := o.GetServiceAccount(t.Context(), "default", "clerk")
-	if err != nil || len(a.ImagePullSecrets) != 1 {
+	var a v1.ServiceAccount
+	if err := o.Get(t.Context(), "default", "clerk", &a); err != nil || len(a.ImagePullSecrets) != 1 {
 		t.Errorf("service account: %+v, %v", a, err)
 	}
 	// A document that cannot be read does not hide those before it, and the error names its file.
 	looptest.Write(t, filepath.Join(dir, "f.yaml"), "kind: ConfigMap\nmetadata: {name: good}\n---\n"+
 		"kind: Secret\nmetadata: {name: bad}\ndate: {}\n---\n{")
-	if _, err := o.GetConfigMap(t.Context(), "default", "good"); err != nil {
+	if err := o.Get(t.Context(), "default", "good", &c); err != nil {
 		t.Errorf("the good document is lost: %v", err)
 	}
 	for name, want := range map[string]string{"bad": "unknown field", "none": "f.yaml"} {
-		_, err := o.GetSecret(t.Context(), "default", name)
+		err := o.Get(t.Context(), "default", name, &s)
 		if apierrors.IsNotFound(err) || !strings.Contains(looptest.Text(err), want) {
 			t.Errorf("%s: %v, want %s", name, err, want)
 		}

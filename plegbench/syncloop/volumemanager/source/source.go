@@ -12,6 +12,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 )
 
@@ -24,9 +25,7 @@ type Volume struct {
 
 // Objects are the objects that pods refer to. A missing one is a NotFound error of the API.
 type Objects interface {
-	GetConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
-	GetSecret(ctx context.Context, namespace, name string) (*v1.Secret, error)
-	GetServiceAccount(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error)
+	Get(ctx context.Context, namespace, name string, into runtime.Object) error
 }
 
 // A Reader returns the data of an object. It is empty if the object is optional and missing.
@@ -34,8 +33,8 @@ type Reader func(ctx context.Context, o Objects, namespace, name string, optiona
 
 // ConfigMap is the Reader of ConfigMaps.
 func ConfigMap(ctx context.Context, o Objects, namespace, name string, optional *bool) (map[string][]byte, error) {
-	object, err := o.GetConfigMap(ctx, namespace, name)
-	if err != nil {
+	object := &v1.ConfigMap{}
+	if err := o.Get(ctx, namespace, name, object); err != nil {
 		return nil, absent("configmap", name, optional, err)
 	}
 	data := map[string][]byte{}
@@ -48,8 +47,8 @@ func ConfigMap(ctx context.Context, o Objects, namespace, name string, optional 
 
 // Secret is the Reader of Secrets.
 func Secret(ctx context.Context, o Objects, namespace, name string, optional *bool) (map[string][]byte, error) {
-	object, err := o.GetSecret(ctx, namespace, name)
-	if err != nil {
+	object := &v1.Secret{}
+	if err := o.Get(ctx, namespace, name, object); err != nil {
 		return nil, absent("secret", name, optional, err)
 	}
 	return object.Data, nil
