@@ -71,18 +71,19 @@ func changedPods(a, b listPair) []string {
 
 // states maps the identifiers of a pair to states, as the PLEG distinguishes them.
 func (c listPair) states() map[string]podState {
-	m := make(map[string]podState, len(c.sandboxes.Sandboxes)+len(c.containers.Containers))
-	for i := range c.sandboxes.Sandboxes {
-		s := &c.sandboxes.Sandboxes[i]
-		m[s.ID] = podState{pod: s.Pod.UID, state: uint8(s.State)}
-	}
-	for i := range c.containers.Containers {
-		s := &c.containers.Containers[i]
-		state := s.State
-		if state == crictl.ContainerCreated { // for the PLEG, created is unknown
-			state = crictl.ContainerUnknown
+	all := map[string]podState{}
+	for _, t := range listed(c.sandboxes, c.containers) {
+		_, id := t.age()
+		s := podState{pod: t.pod().UID}
+		switch {
+		case t.sandbox != nil:
+			s.state = uint8(t.sandbox.State)
+		case t.container.State == crictl.ContainerCreated: // for the PLEG, created is unknown
+			s.state = uint8(crictl.ContainerUnknown)
+		default:
+			s.state = uint8(t.container.State)
 		}
-		m[s.ID] = podState{pod: s.Pod.UID, state: uint8(state)}
+		all[id] = s
 	}
-	return m
+	return all
 }

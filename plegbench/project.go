@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/kdiag/kdiag/crictl"
@@ -118,35 +117,13 @@ func (p *projection) aborts(c crictl.Call) bool {
 	return p.hangs(c) || failed(c)
 }
 
-// An object is a sandbox or container in the order in which a kubelet asks for its status.
-type object struct {
-	id        string
-	container bool
-	runs      bool
-	attempt   uint32
-	created   int64
-}
-
 // objectsOf returns the objects of each pod, by its UID, in the order in which a kubelet asks about them.
-func objectsOf(m *Measurement) map[string][]object {
-	pods := map[string][]object{}
-	for i := range m.Sandboxes.Sandboxes {
-		s := &m.Sandboxes.Sandboxes[i]
-		if s.Pod == nil { // of a bundle from elsewhere
-			continue
+func objectsOf(m *Measurement) map[string][]target {
+	pods := map[string][]target{}
+	for _, t := range listed(m.Sandboxes, m.Containers) {
+		if pod := t.pod(); pod != nil {
+			pods[pod.UID] = append(pods[pod.UID], t)
 		}
-		pods[s.Pod.UID] = append(pods[s.Pod.UID], object{
-			id: s.ID, runs: s.State == crictl.SandboxReady, attempt: s.Attempt, created: s.CreatedAt,
-		})
-	}
-	for i := range m.Containers.Containers {
-		c := &m.Containers.Containers[i]
-		if c.Pod == nil {
-			continue
-		}
-		pods[c.Pod.UID] = append(pods[c.Pod.UID], object{
-			id: c.ID, container: true, runs: c.State == crictl.ContainerRunning, created: c.CreatedAt,
-		})
 	}
 	for _, objects := range pods {
 		slices.SortFunc(objects, kubeletOrder)
@@ -155,23 +132,26 @@ func objectsOf(m *Measurement) map[string][]object {
 }
 
 // kubeletOrder puts sandboxes first, of the newest attempt first, and then containers, the newest first.
-func kubeletOrder(a, b object) int {
-	if a.container != b.container {
-		if a.container {
-			return 1
-		}
+func kubeletOrder(a, b target) int {
+	switch {
+	case a.sandbox == nil && b.sandbox == nil:
+		return newestFirst(a, b)
+	case a.sandbox == nil:
+		return 1
+	case b.sandbox == nil:
 		return -1
 	}
-	return cmp.Or(cmp.Compare(b.attempt, a.attempt), cmp.Compare(b.created, a.created), strings.Compare(a.id, b.id))
+	return cmp.Or(cmp.Compare(b.sandbox.Attempt, a.sandbox.Attempt), newestFirst(a, b))
 }
 
 // walk inspects the objects of one pod in turn, until the end or the first error. An object that was not asked about
 // costs the mean of others like it, if that is known; one that hangs costs the kubelet's deadline.
-func (p *projection) walk(objects []object, calls map[string]*crictl.Call) *podCost {
+func (p *projection) walk(objects []target, calls map[string]*crictl.Call) *podCost {
 	c := &podCost{}
 	for _, o := range objects {
-		group := stratum(o.container, o.runs)
-		typical, call := p.typical[group], calls[o.id]
+		_, id := o.age()
+		group := stratum(o.container != nil, o.runs())
+		typical, call := p.typical[group], calls[id]
 		if call == nil || call.Code == crictl.Canceled {
 			c.guessed[group]++
 		}

@@ -99,20 +99,18 @@ func pause(ctx context.Context, d time.Duration) bool {
 func (m *measurer) sample(ctx context.Context) Sample {
 	lists := make(chan [2]reply, 1)
 	go func() { lists <- m.list(ctx, m.mode) }()
-	var sandboxes, containers reply
-	got := func(both [2]reply) { sandboxes, containers = both[0], both[1] }
+	var both [2]reply
 	select {
-	case both := <-lists:
-		got(both)
+	case both = <-lists:
 	case <-time.After(m.opts.stall()):
 		liveness := m.startLiveness(ctx)
-		got(<-lists)
-		if sandboxes.call.OK() && containers.call.OK() {
+		if both = <-lists; both[0].call.OK() && both[1].call.OK() {
 			liveness.cancel() // slow, but it answers
 		} else {
 			m.live(<-liveness.call)
 		}
 	}
+	sandboxes, containers := both[0], both[1]
 	s := Sample{
 		At: sandboxes.call.Start, Mode: sandboxes.mode, Sandboxes: sandboxes.call, Containers: containers.call,
 	}

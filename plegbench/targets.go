@@ -54,6 +54,45 @@ func order(ts []target, shuffle func(n int, swap func(i, j int))) []int {
 	return all
 }
 
+// listed returns targets of all objects in the lists, either of which may be nil.
+func listed(sandboxes *crictl.PodSandboxList, containers *crictl.ContainerList) (all []target) {
+	if sandboxes != nil {
+		for i := range sandboxes.Sandboxes {
+			all = append(all, target{sandbox: &sandboxes.Sandboxes[i]})
+		}
+	}
+	if containers != nil {
+		for i := range containers.Containers {
+			all = append(all, target{container: &containers.Containers[i]})
+		}
+	}
+	return all
+}
+
+// age returns when a listed object was created, and its id.
+func (t target) age() (created int64, id string) {
+	if t.sandbox != nil {
+		return t.sandbox.CreatedAt, t.sandbox.ID
+	}
+	return t.container.CreatedAt, t.container.ID
+}
+
+// pod returns the pod of a listed object, or nil in a bundle from elsewhere.
+func (t target) pod() *crictl.Pod {
+	if t.sandbox != nil {
+		return t.sandbox.Pod
+	}
+	return t.container.Pod
+}
+
+// runs reports whether a listed object is ready or running.
+func (t target) runs() bool {
+	if t.sandbox != nil {
+		return t.sandbox.State == crictl.SandboxReady
+	}
+	return t.container.State == crictl.ContainerRunning
+}
+
 // inspection returns the inspection of t, without its call.
 func (t target) inspection() Inspection {
 	switch {
@@ -81,27 +120,21 @@ func (t target) inspection() Inspection {
 // nil.
 func targets(sandboxes *crictl.PodSandboxList, containers *crictl.ContainerList, hints []Hint, newest int) []target {
 	var ready, notReady, running, exited, odd []target
-	if sandboxes != nil {
-		for i := range sandboxes.Sandboxes {
-			s := &sandboxes.Sandboxes[i]
-			if s.State == crictl.SandboxReady {
-				ready = append(ready, target{sandbox: s})
-			} else {
-				notReady = append(notReady, target{sandbox: s, turn: later})
-			}
-		}
-	}
-	if containers != nil {
-		for i := range containers.Containers {
-			c := &containers.Containers[i]
-			switch c.State {
-			case crictl.ContainerRunning:
-				running = append(running, target{container: c})
-			case crictl.ContainerExited:
-				exited = append(exited, target{container: c, turn: later})
-			default:
-				odd = append(odd, target{container: c, turn: soon})
-			}
+	for _, t := range listed(sandboxes, containers) {
+		switch {
+		case t.sandbox != nil && t.runs():
+			ready = append(ready, t)
+		case t.sandbox != nil:
+			t.turn = later
+			notReady = append(notReady, t)
+		case t.runs():
+			running = append(running, t)
+		case t.container.State == crictl.ContainerExited:
+			t.turn = later
+			exited = append(exited, t)
+		default:
+			t.turn = soon
+			odd = append(odd, t)
 		}
 	}
 	for _, ts := range [][]target{ready, running, exited, odd, notReady} {
@@ -120,24 +153,18 @@ func hinted(hints []Hint, sandboxes *crictl.PodSandboxList, containers *crictl.C
 	if len(hints) == 0 {
 		return nil
 	}
-	listed := map[string]bool{}
-	if sandboxes != nil {
-		for i := range sandboxes.Sandboxes {
-			listed[sandboxes.Sandboxes[i].ID] = true
-		}
-	}
-	if containers != nil {
-		for i := range containers.Containers {
-			listed[containers.Containers[i].ID] = true
-		}
+	known := map[string]bool{}
+	for _, t := range listed(sandboxes, containers) {
+		_, id := t.age()
+		known[id] = true
 	}
 	has := complete(sandboxes, containers)
 	var ts []target
 	for _, kind := range []string{KindPodSandbox, KindContainer} {
 		for i := range hints {
 			h := &hints[i]
-			if h.Kind == kind && !has[kind] && h.ID != "" && !listed[h.ID] {
-				listed[h.ID] = true
+			if h.Kind == kind && !has[kind] && h.ID != "" && !known[h.ID] {
+				known[h.ID] = true
 				ts = append(ts, target{hint: h, sandboxID: readySandbox(h.Pod, sandboxes), turn: soon})
 			}
 		}
@@ -155,14 +182,10 @@ func complete(sandboxes *crictl.PodSandboxList, containers *crictl.ContainerList
 
 // readySandbox returns the id of a pod's ready sandbox. The host often knows the pod's name only, not its UID.
 func readySandbox(pod crictl.Pod, sandboxes *crictl.PodSandboxList) string {
-	if sandboxes == nil || pod.Name == "" {
-		return ""
-	}
-	for i := range sandboxes.Sandboxes {
-		s := &sandboxes.Sandboxes[i]
-		if s.State == crictl.SandboxReady && s.Pod.Namespace == pod.Namespace && s.Pod.Name == pod.Name &&
-			(pod.UID == "" || s.Pod.UID == pod.UID) {
-			return s.ID
+	for _, t := range listed(sandboxes, nil) {
+		if p := t.pod(); t.runs() && pod.Name != "" && p.Namespace == pod.Namespace && p.Name == pod.Name &&
+			(pod.UID == "" || p.UID == pod.UID) {
+			return t.sandbox.ID
 		}
 	}
 	return ""
@@ -173,13 +196,6 @@ func newestFirst(a, b target) int {
 	at, aid := a.age()
 	bt, bid := b.age()
 	return cmp.Or(cmp.Compare(bt, at), strings.Compare(aid, bid))
-}
-
-func (t target) age() (created int64, id string) {
-	if t.sandbox != nil {
-		return t.sandbox.CreatedAt, t.sandbox.ID
-	}
-	return t.container.CreatedAt, t.container.ID
 }
 
 // hints searches for hints when a list is missing or incomplete.
