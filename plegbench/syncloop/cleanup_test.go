@@ -1,7 +1,6 @@
 package syncloop
 
 import (
-	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -123,19 +122,6 @@ func TestCleanupFolders(t *testing.T) {
 				t.Errorf("%v\n%s", err, diff)
 			}
 		})
-	}
-}
-
-func TestClaimLogs(t *testing.T) {
-	dir := tree(t, "of-a-kubelet/pods/default_web_1")
-	if err := claimLogs(dir+"/of-a-kubelet", "lab"); !errors.Is(err, ErrForeignLogs) {
-		t.Errorf("claimed a kubelet's: %v", err)
-	}
-	if err := errors.Join(claimLogs(dir+"/new", "lab"), claimLogs(dir+"/new", "lab")); err != nil {
-		t.Error(err)
-	}
-	if err := claimLogs(dir+"/new", "other"); err == nil {
-		t.Error("another node claimed it as well")
 	}
 }
 

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kdiag/kdiag/crictl/fake"
@@ -87,26 +85,9 @@ func TestStaticPodComesBack(t *testing.T) {
 		if err != nil || len(running) != 1 || len(running[0].Containers) != 1 {
 			t.Errorf("running: %+v, %v", running, err)
 		}
-		var m dto.Metric
-		if err := s.metrics.RestartedPods.WithLabelValues("true").Write(&m); err != nil || m.GetCounter().GetValue() != 1 {
-			t.Errorf("restarted: %v, %v", &m, err)
-		}
+		restarted := s.metrics.RestartedPods.WithLabelValues("true")
+		looptest.Equal(t, "restarted", 1.0, looptest.Metric(t, restarted).GetCounter().GetValue())
 	})
-}
-
-// TestSafeServer checks what local users, whom the server does not authenticate, are not told unless one asks for it.
-func TestSafeServer(t *testing.T) {
-	k := kubelet(t)
-	if k.EnableDebuggingHandlers {
-		t.Error("the debugging handlers are on")
-	}
-	if k, _, err := LoadKubelet("", map[string][]string{"enable-debugging-handlers": {"true"}}); err != nil ||
-		!k.EnableDebuggingHandlers {
-		t.Errorf("the debugging handlers cannot be switched on: %v", err)
-	}
-	k.StaticPodURLHeader = map[string][]string{"Authorization": {"Bearer secret"}}
-	looptest.Equal(t, "header", map[string][]string{"Authorization": {"<masked>"}}, configz(k).StaticPodURLHeader)
-	looptest.Equal(t, "header in use", []string{"Bearer secret"}, k.StaticPodURLHeader["Authorization"])
 }
 
 // TestMirrorStatus changes the status of a mirror, as each report of the node does: its static pod is not synced again.
@@ -135,90 +116,64 @@ func TestMirrorStatus(t *testing.T) {
 func syncs(t *testing.T, s *SyncLoop) (n uint64) {
 	t.Helper()
 	for _, kind := range []podworkers.UpdateType{podworkers.Create, podworkers.Update, podworkers.Sync} {
-		var m dto.Metric
-		looptest.Must(t, s.metrics.PodWorkerDuration.WithLabelValues(string(kind)).(prometheus.Metric).Write(&m))
-		n += m.GetHistogram().GetSampleCount()
+		duration := s.metrics.PodWorkerDuration.WithLabelValues(string(kind))
+		n += looptest.Metric(t, duration).GetHistogram().GetSampleCount()
 	}
 	return n
 }
 
-// TestServerSettings has a kubelet's file and flags of the server: whether it is secure, where it serves, and what has
-// no effect or is refused.
-func TestServerSettings(t *testing.T) {
-	for _, tt := range []struct{ file, flag, want string }{
-		{"", "", "false 127.0.0.1"},
-		{"address: 10.0.0.1", "", "false 127.0.0.1 [address]"},
-		{"address: ::1", "", "false ::1"},
-		{"address: 10.0.0.1", "kubeconfig", "true 10.0.0.1"},
-		{"", "kubeconfig", "true 127.0.0.1"},
-		{"", "client-ca-file", "true 127.0.0.1"},
-		{"{tlsCertFile: /c, address: 0.0.0.0}", "", "true 0.0.0.0"},
-		{"authentication: {anonymous: {enabled: true}}", "", "false 127.0.0.1"},
+// TestSettings has a kubelet's file and flags: whether the server is secure, where it serves, whether it has the debugging
+// handlers, and what has no effect, or is refused by LoadKubelet or then, without an API server, by auth.
+func TestSettings(t *testing.T) {
+	dir := t.TempDir()
+	looptest.Write(t, dir+"/ca", "no certificate")
+	const unknownGate, knownGates = "unrecognized feature gate: ", ": here are AllAlpha, EventedPLEG, PLEGOnDemandRelist"
+	for _, tt := range []struct{ file, flags, want string }{
+		{"", "", "false 127.0.0.1 false []"},
+		{"", "enable-debugging-handlers=true", "false 127.0.0.1 true []"},
+		{"address: 10.0.0.1", "", "false 127.0.0.1 false [address]"},
+		{"address: ::1", "", "false ::1 false []"},
+		{"address: 10.0.0.1", "kubeconfig=/x", "true 10.0.0.1 false []"},
+		{"", "kubeconfig=/x", "true 127.0.0.1 false []"},
+		{"{tlsCertFile: /c, address: 0.0.0.0}", "authorization-mode=AlwaysAllow", "loading the serving certificate: " +
+			"open /c: no such file or directory"},
+		{"authentication: {anonymous: {enabled: true}}", "", "false 127.0.0.1 false []"},
 		{"authorization: {mode: RBAC}", "", "authorization.mode is RBAC: it must be Webhook or AlwaysAllow"},
+		{
+			"", "client-ca-file=/x", "no client provided, cannot use webhook authorization: there is no API server; " +
+				"give --kubeconfig, or --authorization-mode AlwaysAllow",
+		},
+		{
+			"", "authorization-mode=AlwaysAllow client-ca-file=" + dir + "/ca", "unable to load client CA file " + dir +
+				"/ca: error creating pool from " + dir + "/ca: data does not contain any valid RSA or ECDSA certificates",
+		},
+		{"", "feature-gates=EventedPLEG=true,AllAlpha=false", "false 127.0.0.1 false []"},
+		{"", "feature-gates=NodeSwap=true", unknownGate + "NodeSwap" + knownGates},
+		// The file may have gates that only a kubelet knows.
+		{"featureGates: {NodeSwap: true}", "", "false 127.0.0.1 false [featureGates.NodeSwap]"},
+		{"featureGates: {eventedPLEG: true}", "", unknownGate + "eventedPLEG" + knownGates},
 	} {
-		file, flags := filepath.Join(t.TempDir(), "kubelet.yaml"), map[string][]string{}
+		file, flags := filepath.Join(dir, "kubelet.yaml"), map[string][]string{}
 		looptest.Write(t, file, tt.file)
-		if tt.flag != "" {
-			flags[tt.flag] = []string{"/x"}
+		for _, f := range strings.Fields(tt.flags) {
+			name, value, _ := strings.Cut(f, "=")
+			flags[name] = []string{value}
 		}
 		k, noEffect, err := LoadKubelet(file, flags)
+		secure := err == nil && Secure(k, flags["kubeconfig"] != nil)
+		if secure && flags["kubeconfig"] == nil {
+			_, err = (&Config{Kubelet: k, RootDir: dir, NodeName: "n"}).auth()
+		}
 		got := looptest.Text(err)
 		if err == nil {
-			got = strings.TrimSuffix(fmt.Sprint(Secure(k, tt.flag == "kubeconfig"), " ", k.Address, " ", noEffect), " []")
+			got = fmt.Sprint(secure, " ", k.Address, " ", k.EnableDebuggingHandlers, " ", noEffect)
 		}
 		looptest.Equal(t, fmt.Sprint(tt), tt.want, got)
 	}
-}
-
-// TestAuthSettings makes the server's authentication without an API server.
-func TestAuthSettings(t *testing.T) {
-	dir := t.TempDir()
-	looptest.Write(t, dir+"/ca", "no certificate")
-	for ca, want := range map[string]string{
-		"": "", dir + "/none": "no client provided, cannot use webhook authorization: there is no API server; " +
-			"give --kubeconfig, or --authorization-mode AlwaysAllow",
-		dir + "/ca AlwaysAllow": "unable to load client CA file " + dir + "/ca: error creating pool from " + dir +
-			"/ca: data does not contain any valid RSA or ECDSA certificates",
-	} {
-		flags := map[string][]string{}
-		file, mode, _ := strings.Cut(ca, " ")
-		if file != "" {
-			flags["client-ca-file"] = []string{file}
-		}
-		if mode != "" {
-			flags["authorization-mode"] = []string{mode}
-		}
-		k, _, err := LoadKubelet("", flags)
-		looptest.Must(t, err)
-		cfg := Config{Kubelet: k, RootDir: dir, NodeName: "n"}
-		auth, err := cfg.auth()
-		looptest.Equal(t, ca, want, looptest.Text(err))
-		if auth != nil {
-			t.Errorf("%s: %+v", ca, auth)
-		}
-	}
-}
-
-// TestFeatureGates has gates of a command and of a kubelet's file. The file may have gates that only a kubelet knows.
-func TestFeatureGates(t *testing.T) {
-	const refused, known = "unrecognized feature gate: ", ": here are AllAlpha, EventedPLEG, PLEGOnDemandRelist"
-	for _, tt := range []struct{ file, flag, noEffect, want string }{
-		{"", "EventedPLEG=true,AllAlpha=false", "", ""},
-		{"", "EventedPLEg=true", "", refused + "EventedPLEg" + known},
-		{"", "NodeSwap=true", "", refused + "NodeSwap" + known},
-		{"NodeSwap: true", "", "featureGates.NodeSwap", ""},
-		{"eventedPLEG: true", "", "", refused + "eventedPLEG" + known},
-	} {
-		file, flags := filepath.Join(t.TempDir(), "kubelet.yaml"), map[string][]string{}
-		looptest.Write(t, file, "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"+
-			"featureGates: {"+tt.file+"}")
-		if tt.flag != "" {
-			flags["feature-gates"] = []string{tt.flag}
-		}
-		_, noEffect, err := LoadKubelet(file, flags)
-		got := []string{strings.Join(noEffect, " "), looptest.Text(err)}
-		looptest.Equal(t, fmt.Sprint(tt), []string{tt.noEffect, tt.want}, got)
-	}
+	k := kubelet(t)
+	k.StaticPodURLHeader = map[string][]string{"Authorization": {"Bearer secret"}}
+	looptest.Equal(t, "header", map[string][]string{"Authorization": {"<masked>"}}, configz(k).StaticPodURLHeader)
+	looptest.Equal(t, "header in use", []string{"Bearer secret"}, k.StaticPodURLHeader["Authorization"])
 }
 
 // TestContainerGC has the kubelet's flags for dead containers.

@@ -13,6 +13,8 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -94,6 +96,14 @@ func Text(err error) string {
 		return ""
 	}
 	return err.Error()
+}
+
+// Metric reads a metric.
+func Metric(t testing.TB, m any) *dto.Metric {
+	t.Helper()
+	var out dto.Metric
+	Must(t, m.(prometheus.Metric).Write(&out))
+	return &out
 }
 
 // Decode reads YAML without unknown fields.

@@ -163,9 +163,8 @@ func TestEventedFallsBack(t *testing.T) {
 		if got := time.Since(start); got != 4*time.Second { // the cache was refreshed at 0 s, and this began at 1 s
 			t.Errorf("waited %v", got)
 		}
-		if err := e.Healthy(); err != nil || gauge(t, b.Metrics.PLEGLastSeen) != float64(time.Now().Unix()) {
-			t.Errorf("last seen %v, %v", gauge(t, b.Metrics.PLEGLastSeen), err)
-		}
+		looptest.Must(t, e.Healthy())
+		looptest.Equal(t, "last seen", float64(time.Now().Unix()), looptest.Metric(t, b.Metrics.PLEGLastSeen).GetGauge().GetValue())
 		for i := range maxStreamLosses {
 			if !b.Cache.onlyNewer.Load() {
 				t.Fatalf("fell back after %d losses", i)

@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
@@ -166,11 +164,4 @@ func (b *harness) cached(uid types.UID, want string) {
 	if got != want {
 		b.t.Errorf("the cached status of %s has %q, want %q", uid, got, want)
 	}
-}
-
-func gauge(t *testing.T, m prometheus.Gauge) float64 {
-	t.Helper()
-	var out dto.Metric
-	looptest.Must(t, m.Write(&out))
-	return out.GetGauge().GetValue()
 }

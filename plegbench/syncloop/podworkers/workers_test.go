@@ -7,8 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
@@ -100,10 +98,8 @@ func TestNewestUpdateWins(t *testing.T) {
 		}
 		time.Sleep(30 * time.Second)
 		b.did("sync p create", "sync p update mirror=m2")
-		var out dto.Metric
 		duration := b.cfg.Metrics.PodWorkerDuration.WithLabelValues("update")
-		looptest.Must(t, duration.(prometheus.Metric).Write(&out))
-		if h := out.GetHistogram(); h.GetSampleCount() != 1 || h.GetSampleSum() != 20 {
+		if h := looptest.Metric(t, duration).GetHistogram(); h.GetSampleCount() != 1 || h.GetSampleSum() != 20 {
 			t.Errorf("measured %v, want once, from the oldest update's start", h)
 		}
 	})
