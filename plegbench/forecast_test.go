@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 // growing is a series of n samples a second apart with the given sizes and list times.
@@ -64,14 +65,10 @@ func TestForecast(t *testing.T) {
 				ProjectedAgeSeconds: new(100.0), BytesPerContainer: new(1000.0), ContainersAtLimit: new(16777),
 			}
 			tt.want.BytesPerContainer, tt.want.ContainersAtLimit = s.BytesPerContainer, s.ContainersAtLimit
-			if diff := cmp.Diff(tt.want, ForecastOf(tt.samples, s), withinMillionth); diff != "" {
-				t.Error(diff)
-			}
+			looptest.Equal(t, "forecast", tt.want, ForecastOf(tt.samples, s), withinMillionth)
 		})
 	}
-	if diff := cmp.Diff(Forecast{}, ForecastOf(growing(20, leak, quick), nil)); diff != "" {
-		t.Error(diff)
-	}
+	looptest.Equal(t, "without a summary", Forecast{}, ForecastOf(growing(20, leak, quick), nil))
 }
 
 var withinMillionth = cmp.Comparer(func(a, b float64) bool {

@@ -8,10 +8,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/crictl/fake/faketest"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 const ms = time.Millisecond
@@ -257,9 +257,7 @@ func TestMeasure(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			measure(t, tt.scenario, tt.deadline, tt.opts, func(t *testing.T, m *Measurement) {
-				if diff := cmp.Diff(tt.want, outcome(m)); diff != "" {
-					t.Error(diff)
-				}
+				looptest.Equal(t, "outcome", tt.want, outcome(m))
 				time.Sleep(time.Second) // for what was left behind to end
 			})
 		})

@@ -15,10 +15,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/crictl/fake/faketest"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 // A beat is a Monitor of an embedded runtime in a synctest bubble, and what the runtime saw of its calls.
@@ -196,9 +198,7 @@ func TestMonitor(t *testing.T) {
 				for _, what := range slices.Sorted(maps.Keys(b.done)) {
 					got = append(got, fmt.Sprintf("%s x%d", what, b.done[what]))
 				}
-				if diff := cmp.Diff(tt.want, got); diff != "" {
-					t.Error(diff)
-				}
+				looptest.Equal(t, "looks and calls", tt.want, got)
 			})
 		})
 	}
@@ -330,9 +330,7 @@ func TestMonitorInterrupted(t *testing.T) {
 			"7.5s, 1 samples, 6 listed, liveness Canceled; swept 0 of 6: each is asked about once in 5m0s" + up,
 			"10.6s, 1 samples, 6 listed; swept all 6",
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Error(diff)
-		}
+		looptest.Equal(t, "looks", want, got)
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 // smallMeasurement is a node whose every figure can be worked out by hand.
@@ -101,20 +102,15 @@ func TestSummarize(t *testing.T) {
 		Containers:            &ContainerCounts{Created: 1, Running: 1, Exited: 5, Unknown: 1},
 		ExitedBeyondNewest:    new(2),
 	}
-	if diff := cmp.Diff(want, got, withinMillionth); diff != "" {
-		t.Error(diff)
-	}
+	looptest.Equal(t, "summary", want, got, withinMillionth)
 }
 
 func TestSummarizeKubelet(t *testing.T) {
 	k := &crictl.Kubelet{EventedPLEG: true, RequestTimeout: 30 * time.Second}
 	s := Summarize(smallMeasurement(), k)
-	if s.ThresholdSeconds != 600 || s.RequestTimeoutSeconds != 30 {
-		t.Errorf("threshold %v, request timeout %v", s.ThresholdSeconds, s.RequestTimeoutSeconds)
-	}
-	if got, want := *s.ProjectedAgeSeconds-*s.ProjectedSeconds, 300.04; !cmp.Equal(got, want, withinMillionth) {
-		t.Errorf("the age adds %v, want %v", got, want)
-	}
+	got := []float64{s.ThresholdSeconds, s.RequestTimeoutSeconds}
+	looptest.Equal(t, "threshold and request timeout", []float64{600, 30}, got)
+	looptest.Equal(t, "what the age adds", 300.04, *s.ProjectedAgeSeconds-*s.ProjectedSeconds, withinMillionth)
 }
 
 func TestSummarizeLeavesOutWhatIsNotKnown(t *testing.T) {
@@ -173,9 +169,7 @@ func TestSummarizeResponse(t *testing.T) {
 		if s.Containers != nil || s.ExitedBeyondNewest != nil { // not of a part
 			got += ", counted"
 		}
-		if got != tt.want {
-			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
-		}
+		looptest.Equal(t, tt.name, tt.want, got)
 	}
 }
 
@@ -191,7 +185,5 @@ func TestSummarizeRPCs(t *testing.T) {
 	for _, r := range SummarizeRPCs(m) {
 		got = append(got, fmt.Sprint(r.Name, " ", r.Count, r.Errors, orAbsent(r.P50Seconds), orAbsent(r.MaxSeconds)))
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	looptest.Equal(t, "RPCs", want, got)
 }

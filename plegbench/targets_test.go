@@ -4,9 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 func TestTargets(t *testing.T) {
@@ -67,9 +66,7 @@ func TestTargets(t *testing.T) {
 				}
 				got = append(got, id)
 			}
-			if diff := cmp.Diff(tt.want, strings.Join(got, " ")); diff != "" {
-				t.Error(diff)
-			}
+			looptest.Equal(t, "targets", tt.want, strings.Join(got, " "))
 		})
 	}
 }
@@ -106,8 +103,6 @@ func TestChangedPods(t *testing.T) {
 			[]string{"uid-b", "uid-c"},
 		},
 	} {
-		if diff := cmp.Diff(tt.want, changedPods(both(a, b), tt.after)); diff != "" {
-			t.Errorf("%s: %s", tt.name, diff)
-		}
+		looptest.Equal(t, tt.name, tt.want, changedPods(both(a, b), tt.after))
 	}
 }

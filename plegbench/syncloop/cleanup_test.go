@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/google/go-cmp/cmp"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/crictl"
@@ -81,9 +80,8 @@ func TestCleanupTriesAgain(t *testing.T) {
 				Metadata: &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "shop", Uid: "1"},
 				Labels:   map[string]string{container.OwnerLabel: "node"},
 			}
-			if _, err := service.RunPodSandbox(t.Context(), sandbox, ""); err != nil {
-				t.Fatal(err)
-			}
+			_, err := service.RunPodSandbox(t.Context(), sandbox, "")
+			looptest.Must(t, err)
 			done, err := Cleanup(t.Context(), CleanupConfig{
 				Endpoint: inMemory, NodeName: "node", RootDir: t.TempDir(), LogDir: t.TempDir(), Timeout: tt.within,
 				Dialer: dialer,
@@ -118,9 +116,8 @@ func TestCleanupFolders(t *testing.T) {
 				Endpoint: inMemory, NodeName: "lab", RootDir: dir + "/root", LogDir: dir + "/log", Dialer: dialer,
 			})
 			want, got := [][]string{removed, tt.left}, [][]string{done.Folders, leaves(t, dir)}
-			if diff := cmp.Diff(want, got); diff != "" || err != nil {
-				t.Errorf("%v\n%s", err, diff)
-			}
+			looptest.Must(t, err)
+			looptest.Equal(t, "removed and left", want, got)
 		})
 	}
 }

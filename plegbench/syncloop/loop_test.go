@@ -66,9 +66,8 @@ func TestPeriods(t *testing.T) {
 	p.CrashFirst, p.CrashMost = 5*second, 5*second
 	looptest.Equal(t, "times", p, PeriodsFor(k))
 	p = p.Faster(60)
-	if p.RelistThreshold != 3*second || p.Request != 2*second || p.SkipFirst != leastPeriod {
-		t.Errorf("%+v", p)
-	}
+	got = []time.Duration{p.RelistThreshold, p.Request, p.SkipFirst}
+	looptest.Equal(t, "faster", []time.Duration{3 * second, 2 * second, leastPeriod}, got)
 }
 
 // TestStaticPodComesBack takes a static pod away and puts it back unchanged while it terminates: it runs again, once.

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -154,28 +153,20 @@ func TestCalls(t *testing.T) {
 		r.answer, r.asked = tt.answer, nil
 		got, err := tt.call()
 		looptest.Must(t, err)
-		if diff := cmp.Diff([]string{tt.want}, r.asked); diff != "" || r.identity != "Bearer secret" {
-			t.Errorf("%s came as %q", diff, r.identity)
-		}
+		looptest.Equal(t, "asked", []string{tt.want, "Bearer secret"}, append(r.asked, r.identity))
 		// Decoding drops the kind.
 		got.GetObjectKind().SetGroupVersionKind(tt.answer.GetObjectKind().GroupVersionKind())
-		if diff := cmp.Diff(tt.answer, got); diff != "" {
-			t.Errorf("%s: answer: %s", tt.want, diff)
-		}
+		looptest.Equal(t, tt.want, tt.answer, got)
 		want, ok := tt.sent.([]byte)
 		if !ok && tt.sent != nil {
 			want, _ = json.Marshal(tt.sent)
 		}
-		if diff := cmp.Diff(string(want), strings.TrimSpace(string(r.body))); diff != "" {
-			t.Errorf("%s: sent: %s", tt.want, diff)
-		}
+		looptest.Equal(t, tt.want, string(want), strings.TrimSpace(string(r.body)))
 		patched := r.kind == string(types.StrategicMergePatchType)
 		if strings.Contains(tt.want, "fieldManager") {
 			patched = r.kind == string(types.ApplyPatchType)
 		}
-		if patched != strings.HasPrefix(tt.want, "PATCH") {
-			t.Errorf("%s: sent as %q", tt.want, r.kind)
-		}
+		looptest.Equal(t, tt.want+", as a patch", strings.HasPrefix(tt.want, "PATCH"), patched)
 	}
 }
 
@@ -212,7 +203,5 @@ func TestHeartbeatsAreNotHeldBack(t *testing.T) {
 	if err := c.Get(ctx, "shop", "web", &v1.Pod{}); err == nil {
 		t.Error("a second pod was not held back")
 	}
-	if len(r.asked) != 11 {
-		t.Errorf("asked %d times: %v", len(r.asked), r.asked)
-	}
+	looptest.Equal(t, "requests", 11, len(r.asked))
 }

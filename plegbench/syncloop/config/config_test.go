@@ -1,13 +1,13 @@
 package config
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
@@ -29,13 +29,10 @@ func TestPodConfig(t *testing.T) {
 	looptest.Equal(t, "updates", []string{"ADD a b"}, show(updates))
 	want := "Warning FailedValidation Error validating pod a_shop(other) from file due to duplicate pod name " +
 		`"a", ignoring`
-	if got := <-events.Events; got != want {
-		t.Errorf("event %q, want %q", got, want)
-	}
+	looptest.Equal(t, "event", want, <-events.Events)
 	a := updates[0].Pods[0]
-	if _, err := time.Parse(time.RFC3339Nano, a.Annotations[pod.ConfigFirstSeenAnnotation]); err != nil {
-		t.Error(err)
-	}
+	_, err := time.Parse(time.RFC3339Nano, a.Annotations[pod.ConfigFirstSeenAnnotation])
+	looptest.Must(t, err)
 	if !pod.IsStatic(a) || updates[0].Source != "file" {
 		t.Errorf("source %q, annotations %v", updates[0].Source, a.Annotations)
 	}
@@ -103,9 +100,7 @@ func TestMerge(t *testing.T) {
 		{pods{looptest.Pod("d", shorter)}, []string{"REMOVE b", "RECONCILE d"}},
 	} {
 		has, changed := merge("api", had, tt.list, "t")
-		if diff := cmp.Diff(tt.want, show(updates("api", changed, had == nil))); diff != "" {
-			t.Errorf("list %d: %s", i, diff)
-		}
+		looptest.Equal(t, fmt.Sprint("list ", i), tt.want, show(updates("api", changed, had == nil)))
 		for _, p := range has { // what a change leaves out is kept, and is the kubelet's own
 			if p.Annotations[pod.ConfigSourceAnnotation] != "api" || p.Annotations[pod.ConfigFirstSeenAnnotation] != "t" {
 				t.Errorf("list %d: %s has the annotations %v", i, p.Name, p.Annotations)

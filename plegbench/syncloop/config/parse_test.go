@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
@@ -41,9 +40,8 @@ func TestParse(t *testing.T) {
 		looptest.Must(t, os.WriteFile("testdata/full.golden.yaml", got, 0o644))
 	}
 	want, err := os.ReadFile("testdata/full.golden.yaml")
-	if diff := cmp.Diff(string(want), string(got)); diff != "" || err != nil {
-		t.Errorf("%v\n%s", err, diff)
-	}
+	looptest.Must(t, err)
+	looptest.Equal(t, "completed", string(want), string(got))
 }
 
 func TestParseErrors(t *testing.T) {
@@ -90,9 +88,7 @@ func FuzzParsePod(f *testing.F) {
 		}
 		again, err := parse(data, pod.FileSource, "/m/x", "n")
 		looptest.Must(t, err)
-		if diff := cmp.Diff(pods, again); diff != "" {
-			t.Errorf("parsed twice: %s", diff)
-		}
+		looptest.Equal(t, "parsed twice", pods, again)
 		for _, p := range pods {
 			if _, err := json.Marshal(p); err != nil {
 				t.Error(err)

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	clienttesting "k8s.io/client-go/testing"
@@ -47,9 +46,7 @@ func TestAPIServer(t *testing.T) {
 		case clienttesting.WatchActionImpl:
 			fields = a.GetWatchRestrictions().Fields.String()
 		}
-		if fields != "spec.nodeName=node-a" {
-			t.Errorf("%s of pods with %q", a.GetVerb(), fields)
-		}
+		looptest.Equal(t, a.GetVerb(), "spec.nodeName=node-a", fields)
 	}
 }
 
@@ -145,9 +142,7 @@ type answers struct {
 }
 
 func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
-	if got := r.Header["X-Node"]; !cmp.Equal(got, []string{"a", "b"}) {
-		a.t.Errorf("header %q", got)
-	}
+	looptest.Equal(a.t, "header", []string{"a", "b"}, r.Header["X-Node"])
 	a.asked = append(a.asked, time.Since(a.start))
 	if len(a.left) == 0 {
 		return nil, errors.New("connection refused")

@@ -13,7 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -109,9 +108,7 @@ func (n *harness) run(t *testing.T, d time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
-	if err := n.Run(ctx); err != nil {
-		t.Error(err)
-	}
+	looptest.Must(t, n.Run(ctx))
 }
 
 func TestOnePass(t *testing.T) {
@@ -264,9 +261,8 @@ func TestParse(t *testing.T) {
 			MinReclaim: none,
 		},
 	}
-	if diff := cmp.Diff(want, got); diff != "" || err != nil {
-		t.Error(diff, err)
-	}
+	looptest.Must(t, err)
+	looptest.Equal(t, "thresholds", want, got)
 	for _, bad := range []struct{ hard, soft, grace, least string }{
 		{"memory.free=1Gi", "", "", ""},
 		{"memory.available=much", "", "", ""},
@@ -391,9 +387,7 @@ func TestNext(t *testing.T) {
 				for _, t := range starved {
 					signals = append(signals, string(t.Signal))
 				}
-				if got := strings.Join(signals, " "); got != st.starved {
-					t.Errorf("step %d: starved of %s, want %s", i, got, st.starved)
-				}
+				looptest.Equal(t, fmt.Sprint("starved of at step ", i), st.starved, strings.Join(signals, " "))
 				what := "conditions of step " + strconv.Itoa(i)
 				looptest.Equal(t, what, st.conditions, s.conditions(25*time.Second, now))
 			}

@@ -156,9 +156,7 @@ func TestEnsureImage(t *testing.T) {
 				if reason != nil {
 					got = ref + " " + reason.Error() + " " + message
 				}
-				if got != tt.want {
-					t.Errorf("got  %s\nwant %s", got, tt.want)
-				}
+				looptest.Equal(t, "reference, reason and message", tt.want, got)
 				looptest.Equal(t, "events", tt.events, looptest.Drain(recorder.Events))
 			})
 		})
@@ -184,9 +182,7 @@ func TestParallelPulls(t *testing.T) {
 					wg.Go(func() { _ = ensure(t.Context(), m, string(rune('a'+i)), "x") })
 				}
 				wg.Wait()
-				if r.most != tt.most || len(r.pulls) != tt.pulls {
-					t.Errorf("%d pulls, %d at a time, want %d and %d", len(r.pulls), r.most, tt.pulls, tt.most)
-				}
+				looptest.Equal(t, "pulls, and at a time", []int{tt.pulls, tt.most}, []int{len(r.pulls), r.most})
 			})
 		})
 	}

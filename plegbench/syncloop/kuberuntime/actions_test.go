@@ -209,8 +209,7 @@ func TestComputePodActions(t *testing.T) {
 		{with(si(), never), "ready s=exited:0 a=exited:0 i=exited:0", "kill"}, // sidecars do not keep a pod alive
 		{withInit(testPod("a"), "s", "i", "s2"), "ready a=running", "init 0, init 2"},
 	} {
-		if got := computePodActions(inputOf(tt.pod, tt.state)).text(); got != tt.want {
-			t.Errorf("%s, %q:\ngot  %s\nwant %s", tt.pod.Spec.RestartPolicy, tt.state, got, tt.want)
-		}
+		got := computePodActions(inputOf(tt.pod, tt.state)).text()
+		looptest.Equal(t, fmt.Sprintf("%s, %q", tt.pod.Spec.RestartPolicy, tt.state), tt.want, got)
 	}
 }

@@ -304,9 +304,7 @@ func (r *harness) sync(t *testing.T, p *v1.Pod) Result {
 func (r *harness) running(t *testing.T, p *v1.Pod) *container.Pod {
 	t.Helper()
 	for res := r.sync(t, p); res.Changed(); res = r.sync(t, p) {
-		if res.Err != nil {
-			t.Fatal(res.Err)
-		}
+		looptest.Must(t, res.Err)
 	}
 	r.recorded()
 	return r.now(t, p).RunningPod(r.RuntimeName)

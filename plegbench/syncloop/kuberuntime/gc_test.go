@@ -180,7 +180,6 @@ func TestCollectionOrder(t *testing.T) {
 		"RemoveContainer c2", "ListContainers", "ListPodSandbox", "StopPodSandbox s0", "StopPodSandbox s1",
 		"RemovePodSandbox s1",
 	}, r.cri.took())
-	if _, err := os.Stat(outside); err != nil {
-		t.Error(err)
-	}
+	_, err := os.Stat(outside)
+	looptest.Must(t, err)
 }

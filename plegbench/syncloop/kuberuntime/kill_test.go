@@ -51,9 +51,7 @@ func TestKillPod(t *testing.T) {
 					p.Spec.TerminationGracePeriodSeconds = nil
 				}
 				r.cri.takes["ExecSync main"], r.cri.exitCode = tt.takes*time.Second, tt.code
-				if res := r.KillPod(t.Context(), p, live, tt.grace); res.Err != nil {
-					t.Fatal(res.Err)
-				}
+				looptest.Must(t, r.KillPod(t.Context(), p, live, tt.grace).Err)
 				looptest.Equal(t, "grace", map[string]time.Duration{"main": tt.want * time.Second}, r.cri.stops)
 				killing := "Normal Killing Stopping container main"
 				looptest.Equal(t, "events", append([]string{killing}, tt.events...), r.recorded())
@@ -70,9 +68,7 @@ func TestProbeGrace(t *testing.T) {
 		r.running(t, p)
 		r.Liveness = func(container.ID) (failed, known bool) { return true, true }
 		p.DeletionGracePeriodSeconds = deletion
-		if res := r.sync(t, p); res.Err != nil {
-			t.Fatal(res.Err)
-		}
+		looptest.Must(t, r.sync(t, p).Err)
 		looptest.Equal(t, "grace", want, r.cri.stops["main"])
 	}
 }
@@ -96,9 +92,7 @@ func TestKillPodOrder(t *testing.T) {
 				r.cri.takes["StopContainer "+name] = s * time.Second
 			}
 			start := time.Now()
-			if res := r.KillPod(t.Context(), p, live, tt.grace); res.Err != nil {
-				t.Fatal(res.Err)
-			}
+			looptest.Must(t, r.KillPod(t.Context(), p, live, tt.grace).Err)
 			calls := r.cri.took()
 			slices.Sort(calls[:2]) // both at once
 			looptest.Equal(t, "calls", []string{
@@ -125,8 +119,6 @@ func TestKillPodFailures(t *testing.T) {
 	delete(r.cri.fail, "StopContainer a")
 	r.cri.fail["StopPodSandbox"] = status.Error(codes.NotFound, "gone")
 	// Without the pod's object, as for one that only the runtime has.
-	if res := r.KillPod(t.Context(), nil, live, seconds(4)); res.Err != nil {
-		t.Errorf("an object that is gone already is an error: %v", res.Err)
-	}
+	looptest.Must(t, r.KillPod(t.Context(), nil, live, seconds(4)).Err) // what is gone already is no error
 	looptest.Equal(t, "grace", map[string]time.Duration{"a": 4 * time.Second}, r.cri.stops)
 }

@@ -31,9 +31,7 @@ func TestSyncConfigs(t *testing.T) {
 	for _, log := range []string{"0.log", "3.log.20261124-080000.gz", "x.log"} {
 		looptest.Write(t, filepath.Join(r.podLogs(p.Namespace, p.Name, p.UID), "main", log), "")
 	}
-	if res := r.sync(t, p); res.Err != nil {
-		t.Fatal(res.Err)
-	}
+	looptest.Must(t, r.sync(t, p).Err)
 	config := r.cri.configs["main"]
 	labels := map[string]string{
 		"io.kubernetes.pod.name": "web", "io.kubernetes.pod.namespace": "shop", "io.kubernetes.pod.uid": "uid-1",
@@ -144,9 +142,7 @@ func TestSyncCrashLoop(t *testing.T) {
 					` restarting failed container=main pod=web_shop(uid-1)"`, res)
 			}
 			time.Sleep(wait)
-			if res := r.sync(t, p); res.Err != nil {
-				t.Fatalf("after %v: %v", wait, res.Err)
-			}
+			looptest.Must(t, r.sync(t, p).Err)
 		}
 		const event = "Warning BackOff Back-off restarting failed container main in pod web_shop(uid-1)"
 		if events := r.recorded(); !slices.Contains(events, event) {
@@ -156,9 +152,7 @@ func TestSyncCrashLoop(t *testing.T) {
 		// One that ran long enough begins anew.
 		time.Sleep(11 * time.Minute)
 		crash()
-		if res := r.sync(t, p); res.Err != nil {
-			t.Errorf("after a long run: %v", res.Err)
-		}
+		looptest.Must(t, r.sync(t, p).Err)
 	})
 }
 

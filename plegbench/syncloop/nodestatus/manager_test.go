@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -223,9 +222,8 @@ func TestRegistration(t *testing.T) {
 				r.start(t)
 				time.Sleep(time.Minute)
 				node := r.stored(t)
-				if diff := cmp.Diff(labels, node.Labels); diff != "" || len(node.Spec.Taints) != 0 {
-					t.Errorf("taints %v, labels (-want +got):\n%s", node.Spec.Taints, diff)
-				}
+				looptest.Equal(t, "labels", labels, node.Labels)
+				looptest.Equal(t, "taints", 0, len(node.Spec.Taints))
 				if _, ok := node.Status.Allocatable["example.com/device"]; !ok {
 					t.Errorf("allocatable %v", node.Status.Allocatable)
 				}

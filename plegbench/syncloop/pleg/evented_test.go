@@ -157,14 +157,14 @@ func TestEventedAndRelist(t *testing.T) {
 func TestEventedFallsBack(t *testing.T) {
 	evented(t, func(t *testing.T, b *harness, e *Evented, s *stream) {
 		start := time.Now()
-		if _, err := b.Cache.GetNewerThan(t.Context(), "p", start); err != nil {
-			t.Fatal(err)
-		}
+		_, err := b.Cache.GetNewerThan(t.Context(), "p", start)
+		looptest.Must(t, err)
 		if got := time.Since(start); got != 4*time.Second { // the cache was refreshed at 0 s, and this began at 1 s
 			t.Errorf("waited %v", got)
 		}
 		looptest.Must(t, e.Healthy())
-		looptest.Equal(t, "last seen", float64(time.Now().Unix()), looptest.Metric(t, b.Metrics.PLEGLastSeen).GetGauge().GetValue())
+		seen := looptest.Metric(t, b.Metrics.PLEGLastSeen).GetGauge().GetValue()
+		looptest.Equal(t, "last seen", float64(time.Now().Unix()), seen)
 		for i := range maxStreamLosses {
 			if !b.Cache.onlyNewer.Load() {
 				t.Fatalf("fell back after %d losses", i)
@@ -176,14 +176,10 @@ func TestEventedFallsBack(t *testing.T) {
 			t.Errorf("opened %d, cache takes only what is newer %v", s.opened, b.Cache.onlyNewer.Load())
 		}
 		before := b.State().Relists
-		if before != 1+maxStreamLosses+1 {
-			t.Errorf("%d relists: want the first, one for each loss, and one at the fall back", before)
-		}
+		looptest.Equal(t, "relists at first, for each loss, and at the fall back", 1+maxStreamLosses+1, before)
 		b.logged("Fall back to Generic PLEG relisting since Evented PLEG is not working")
 		time.Sleep(10*time.Second + time.Millisecond)
-		if got := b.State().Relists - before; got != 10 {
-			t.Errorf("%d relists in 10 s", got)
-		}
+		looptest.Equal(t, "relists in 10 s", 10, b.State().Relists-before)
 		b.runtime.lists(0, errSick)
 		time.Sleep(time.Minute + 2*time.Second)
 		if err := b.Healthy(); err == nil || !strings.HasSuffix(err.Error(), "threshold is 1m0s") {

@@ -154,14 +154,10 @@ func (b *harness) logged(texts ...string) {
 func (b *harness) cached(uid types.UID, want string) {
 	b.t.Helper()
 	st, err := b.Cache.Get(uid)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	looptest.Must(b.t, err)
 	got := st.Name
 	if len(st.ContainerStatuses) > 0 {
 		got = st.ContainerStatuses[0].Name
 	}
-	if got != want {
-		b.t.Errorf("the cached status of %s has %q, want %q", uid, got, want)
-	}
+	looptest.Equal(b.t, "cached status of "+string(uid), want, got)
 }

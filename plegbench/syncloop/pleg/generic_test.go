@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 func TestRelistSendsEventsAndInspectsWhatChanged(t *testing.T) {
@@ -81,9 +82,8 @@ func TestFullChannelLosesEvents(t *testing.T) {
 		b.runtime.put("p", fmt.Sprint(i), container.Running)
 	}
 	b.Relist(t.Context())
-	if n := b.State(); n.Queued != eventCapacity || n.Discarded != 1 {
-		t.Errorf("%d events wait, %d were discarded", n.Queued, n.Discarded)
-	}
+	n := b.State()
+	looptest.Equal(t, "events that wait, and that were discarded", []int{eventCapacity, 1}, []int{n.Queued, n.Discarded})
 	b.logged(`"msg"="Event channel is full, discard this relist() cycle event"`)
 	if err := (&Evented{Generic: b.Generic}).Healthy(); err == nil {
 		t.Error("evented PLEG is healthy with a full channel")

@@ -42,9 +42,7 @@ func TestManager(t *testing.T) {
 		t.Helper()
 		got := uids(m.Pods()) + "|" + uids(m.Mirrors()) + "|" + uids(m.OrphanedMirrors()) + "|" +
 			string(m.TranslateUID("m"))
-		if got != want {
-			t.Errorf("pods, mirrors, orphans, UID of m: %s, want %s", got, want)
-		}
+		looptest.Equal(t, "pods, mirrors, orphans, UID of m", want, got)
 	}
 	ofWeb := mirror("web", "m", "s")
 	m.UpdatePod(ofWeb)
@@ -53,18 +51,16 @@ func TestManager(t *testing.T) {
 	m.UpdatePod(s)
 	m.UpdatePod(made("bound", "b", map[string]string{ConfigSourceAnnotation: APIServerSource}))
 	state("b s|m||s")
-	if p, ok := m.MirrorOf(s); !ok || p != ofWeb {
-		t.Errorf("mirror of s: %v", p)
-	}
-	if p, ok := m.PodOf(ofWeb); !ok || p != s {
-		t.Errorf("pod of m: %v", p)
-	}
+	p, _ := m.MirrorOf(s)
+	looptest.Equal(t, "mirror of s", ofWeb, p)
+	p, _ = m.PodOf(ofWeb)
+	looptest.Equal(t, "pod of m", s, p)
 	if _, ok := m.PodByUID("m"); ok {
 		t.Error("a mirror is found by its UID")
 	}
-	if p, ok := m.PodByUID("s"); !ok || p != s || m.TranslateUID("s") != "s" {
-		t.Errorf("pod s: %v", p)
-	}
+	p, _ = m.PodByUID("s")
+	looptest.Equal(t, "pod s", s, p)
+	looptest.Equal(t, "UID of s", types.UID("s"), m.TranslateUID("s"))
 	// An edit of a manifest replaces the static pod by one with another UID; its mirror stays until it is replaced.
 	m.RemovePod(s)
 	state("b|m|m|m")
@@ -109,8 +105,6 @@ func TestReconcileMirror(t *testing.T) {
 		for _, a := range client.Actions() {
 			got = append(got, a.GetVerb())
 		}
-		if !slices.Equal(got, c.want) {
-			t.Errorf("%s: did %v, want %v", c.name, got, c.want)
-		}
+		looptest.Equal(t, c.name, c.want, got)
 	}
 }

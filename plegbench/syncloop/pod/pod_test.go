@@ -3,9 +3,10 @@ package pod
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 func TestRestarts(t *testing.T) {
@@ -33,9 +34,7 @@ func TestRestarts(t *testing.T) {
 	} {
 		p := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: tt.pod}}
 		got := [3]bool{Restarts(p, &tt.c, 0), Restarts(p, &tt.c, 1), Restarts(p, &tt.c, 42)}
-		if got != tt.want {
-			t.Errorf("%s: got %v, want %v", tt.name, got, tt.want)
-		}
+		looptest.Equal(t, tt.name, tt.want, got)
 	}
 }
 
@@ -46,13 +45,9 @@ func TestExpand(t *testing.T) {
 		"a$": "a$", "a$$b": "a$b", "$(A": "$(A", "$A": "$A", "$()": "none", "$(A b)": "2", "$(A()": "odd",
 		"$($(A))": "$($(A))", "$é(A)": "$é(A)",
 	} {
-		if got := Expand(text, values); got != want {
-			t.Errorf("%q: got %q, want %q", text, got, want)
-		}
+		looptest.Equal(t, text, want, Expand(text, values))
 	}
-	if got := ExpandAll([]string{"$(A)", "$(X)"}, values); !cmp.Equal(got, []string{"1", "$(X)"}) {
-		t.Errorf("a command became %q", got)
-	}
+	looptest.Equal(t, "command", []string{"1", "$(X)"}, ExpandAll([]string{"$(A)", "$(X)"}, values))
 }
 
 func TestQOSClass(t *testing.T) {
@@ -90,8 +85,6 @@ func TestQOSClass(t *testing.T) {
 		if tt.change != nil {
 			tt.change(p)
 		}
-		if got := QOSClass(p); got != tt.want {
-			t.Errorf("%s: got %s, want %s", tt.name, got, tt.want)
-		}
+		looptest.Equal(t, tt.name, tt.want, QOSClass(p))
 	}
 }

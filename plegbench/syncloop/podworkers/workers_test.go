@@ -99,9 +99,9 @@ func TestNewestUpdateWins(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		b.did("sync p create", "sync p update mirror=m2")
 		duration := b.cfg.Metrics.PodWorkerDuration.WithLabelValues("update")
-		if h := looptest.Metric(t, duration).GetHistogram(); h.GetSampleCount() != 1 || h.GetSampleSum() != 20 {
-			t.Errorf("measured %v, want once, from the oldest update's start", h)
-		}
+		h := looptest.Metric(t, duration).GetHistogram()
+		got := []any{h.GetSampleCount(), h.GetSampleSum()}
+		looptest.Equal(t, "measured once, from the oldest update's start", []any{uint64(1), 20.0}, got)
 	})
 }
 
@@ -185,9 +185,7 @@ func TestRequeueAfter(t *testing.T) {
 			"back-off that is over": {false, in(-5), 0},
 			"long back-off":         {false, in(300), time.Minute},
 		} {
-			if got := cfg.requeueAfter(tt.moved, tt.err); got != tt.want {
-				t.Errorf("%s: %v, want %v", name, got, tt.want)
-			}
+			looptest.Equal(t, name, tt.want, cfg.requeueAfter(tt.moved, tt.err))
 		}
 		for range 1000 {
 			if d := jitter(time.Minute); d < time.Minute || d > 90*time.Second {

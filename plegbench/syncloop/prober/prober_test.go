@@ -267,9 +267,7 @@ func TestProbes(t *testing.T) {
 						t.Errorf("step %d: %d probes, updates %q; want %+v", i, probes, got, step)
 					}
 				}
-				if workers, event := s.workersLeft(), s.lastEvent(); workers != tt.workers || event != tt.event {
-					t.Errorf("workers %q, event %q; want %q, %q", workers, event, tt.workers, tt.event)
-				}
+				looptest.Equal(t, "workers, event", []string{tt.workers, tt.event}, []string{s.workersLeft(), s.lastEvent()})
 			})
 		})
 	}
@@ -489,9 +487,7 @@ func TestOnce(t *testing.T) {
 				c.Ports = []v1.ContainerPort{{Name: "web", ContainerPort: int32(port.IntValue())}}
 			})
 			called := func(want string, args ...any) error {
-				if got := fmt.Sprint(args...); got != want {
-					t.Errorf("called %s", got)
-				}
+				looptest.Equal(t, "call", want, fmt.Sprint(args...))
 				return tt.err
 			}
 			m := New(Config{

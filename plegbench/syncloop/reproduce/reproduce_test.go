@@ -10,8 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/kdiag/kdiag/crictl/fake/faketest"
 	"github.com/kdiag/kdiag/plegbench/syncloop"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
@@ -45,9 +43,7 @@ func TestInterrupt(t *testing.T) {
 		for _, e := range report.Events[i+1:] {
 			after = append(after, e.What)
 		}
-		if diff := cmp.Diff([]What{CleanedUp}, after); diff != "" || !report.CleanedUp {
-			t.Errorf("after the fault: %s%+v", diff, report.Events)
-		}
+		looptest.Equal(t, "after the fault", []What{CleanedUp}, after)
 	})
 }
 
@@ -60,14 +56,10 @@ func TestCleanup(t *testing.T) {
 	other := filepath.Join(parent, "other")
 	looptest.Must(t, errors.Join(killed.lock.Close(), os.Mkdir(other, 0o700)))
 	done, err := Cleanup(t.Context(), parent)
-	if diff := cmp.Diff(syncloop.Cleaned{Folders: []string{killed.dir}}, done); diff != "" || err != nil {
-		t.Error(err, diff)
-	}
+	looptest.Must(t, err)
+	looptest.Equal(t, "removed", syncloop.Cleaned{Folders: []string{killed.dir}}, done)
 	left, err := filepath.Glob(parent + "/*")
-	if diff := cmp.Diff([]string{alive.dir, other}, left); diff != "" || err != nil {
-		t.Error(err, diff)
-	}
-	if err := alive.close(); err != nil {
-		t.Error(err)
-	}
+	looptest.Must(t, err)
+	looptest.Equal(t, "left", []string{alive.dir, other}, left)
+	looptest.Must(t, alive.close())
 }

@@ -136,9 +136,7 @@ func TestNode(t *testing.T) {
 	// user 1568732, nice 53825, system 718279, softirq 30279, steal 20239 hundredths of a second
 	compare(t, &statsapi.CPUStats{UsageCoreNanoSeconds: new(uint64(2391354 * 1e7))}, n.CPU)
 	compare(t, &statsapi.RlimitStats{MaxPID: new(int64(192657)), NumOfRunningProcesses: new(int64(3518))}, n.Rlimit)
-	if n.NodeName != "node-1" || n.StartTime.Unix() != 1795225821 {
-		t.Errorf("%s, since %v", n.NodeName, n.StartTime)
-	}
+	looptest.Equal(t, "name and boot", []any{"node-1", int64(1795225821)}, []any{n.NodeName, n.StartTime.Unix()})
 	capacity, _, err := Disk(rootDir)
 	if fs := n.Fs; err != nil || *fs.CapacityBytes != capacity || *fs.UsedBytes+*fs.AvailableBytes > capacity ||
 		*fs.InodesUsed+*fs.InodesFree != *fs.Inodes {

@@ -246,9 +246,7 @@ func TestContainerStatuses(t *testing.T) {
 		for _, c := range append(st.InitContainerStatuses, st.ContainerStatuses...) {
 			got = append(got, brief(c))
 		}
-		if got := strings.Join(got, "; "); got != tt.want {
-			t.Errorf("%q:\ngot  %s\nwant %s", tt.runtime, got, tt.want)
-		}
+		looptest.Equal(t, tt.runtime, tt.want, strings.Join(got, "; "))
 	}
 }
 
@@ -271,9 +269,7 @@ func TestPhaseWithHistory(t *testing.T) {
 		{newPod(deadline), v1.PodStatus{}, "Running  "},
 	} {
 		st := Generate(GenerateInput{Pod: tt.pod, PodStatus: instances("app0=running"), Old: tt.old, Now: noon()})
-		if got := fmt.Sprint(st.Phase, " ", st.Reason, " ", st.Message); got != tt.want {
-			t.Errorf("after %+v: got %q, want %q", tt.old, got, tt.want)
-		}
+		looptest.Equal(t, fmt.Sprintf("after %+v", tt.old), tt.want, fmt.Sprint(st.Phase, " ", st.Reason, " ", st.Message))
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -68,9 +67,7 @@ func (w *harness) wrote(t *testing.T, want ...string) {
 		}
 	}
 	w.api.ClearActions()
-	if !slices.Equal(want, got) {
-		t.Errorf("the API server got %v, want %v", got, want)
-	}
+	looptest.Equal(t, "calls", want, got)
 }
 
 func (w *harness) status(t *testing.T) v1.PodStatus {
@@ -112,9 +109,7 @@ func TestReport(t *testing.T) {
 		p.Status.Phase = v1.PodPending // somebody changes it, and the next full pass restores it
 		looptest.Must(t, w.api.Tracker().Update(v1.SchemeGroupVersion.WithResource("pods"), p.DeepCopy(), "shop"))
 		w.runFor(t, interval+time.Second)
-		if got := w.status(t).Phase; got != v1.PodRunning {
-			t.Errorf("phase %s was not restored", got)
-		}
+		looptest.Equal(t, "restored phase", v1.PodRunning, w.status(t).Phase)
 	})
 }
 
@@ -134,9 +129,8 @@ func TestReportFailures(t *testing.T) {
 			w.desired.UpdatePod(p)
 			w.SetPodStatus(p, up(p))
 			w.runFor(t, time.Second)
-			if _, known := w.PodStatus("u1"); known != failing {
-				t.Errorf("%s: known %v", verb, known)
-			}
+			_, known := w.PodStatus("u1")
+			looptest.Equal(t, "known after a failure of "+verb, failing, known)
 			failing = false
 			w.api.ClearActions()
 			w.runFor(t, interval+time.Second)

@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -72,9 +71,8 @@ func TestFileObjects(t *testing.T) {
 	missing("default", "settings")
 	var s v1.Secret
 	err := o.Get(t.Context(), "default", "key", &s)
-	if diff := cmp.Diff(map[string][]byte{"a": []byte("one"), "b": []byte("two")}, s.Data); diff != "" || err != nil {
-		t.Errorf("secret: %v (-want +got):\n%s", err, diff)
-	}
+	looptest.Must(t, err)
+	looptest.Equal(t, "secret", map[string][]byte{"a": []byte("one"), "b": []byte("two")}, s.Data)
 	var c v1.ConfigMap
 	if err := o.Get(t.Context(), "shop", "settings", &c); err != nil || c.Data["mode"] != "fast" || len(c.BinaryData["blob"]) != 3 {
 		t.Errorf("config map: %+v, %v", c, err)
@@ -86,9 +84,7 @@ func TestFileObjects(t *testing.T) {
 	// A document that cannot be read does not hide those before it, and the error names its file.
 	looptest.Write(t, filepath.Join(dir, "f.yaml"), "kind: ConfigMap\nmetadata: {name: good}\n---\n"+
 		"kind: Secret\nmetadata: {name: bad}\ndate: {}\n---\n{")
-	if err := o.Get(t.Context(), "default", "good", &c); err != nil {
-		t.Errorf("the good document is lost: %v", err)
-	}
+	looptest.Must(t, o.Get(t.Context(), "default", "good", &c))
 	for name, want := range map[string]string{"bad": "unknown field", "none": "f.yaml"} {
 		err := o.Get(t.Context(), "default", name, &s)
 		if apierrors.IsNotFound(err) || !strings.Contains(looptest.Text(err), want) {

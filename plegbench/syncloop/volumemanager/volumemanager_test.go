@@ -194,9 +194,7 @@ func testAllKinds(t *testing.T, m *harness) {
 			t.Errorf("%s: want one in memory %v, mounted are %v", name, want.memory, m.mounts)
 		}
 	}
-	if want := (source.Volume{HostPath: host}); mounts["host"] != want {
-		t.Errorf("host path %+v, want %+v", mounts["host"], want)
-	}
+	looptest.Equal(t, "host path", source.Volume{HostPath: host}, mounts["host"])
 	looptest.Equal(t, "options", "size=1048576", m.mounts[mounts["memory"].HostPath])
 	looptest.Write(t, filepath.Join(mounts["disk"].HostPath, "written by a container"), "x")
 	looptest.Write(t, filepath.Join(host, "of the host"), "x")
@@ -277,9 +275,7 @@ func testMissingObject(t *testing.T, m *harness) {
 		t.Errorf("%d events, want 9", n)
 	}
 	const event = `Warning FailedMount MountVolume.SetUp failed for volume "config" : configmap "late" not found`
-	if got := <-m.events.Events; got != event {
-		t.Errorf("event %q, want %q", got, event)
-	}
+	looptest.Equal(t, "event", event, <-m.events.Events)
 	looptest.Write(t, filepath.Join(m.objects, "more.yaml"), "kind: ConfigMap\nmetadata: {name: late}\n")
 	time.Sleep(2 * time.Minute) // beyond the try after 249.5 s
 	again := time.Now()
@@ -346,9 +342,7 @@ func testMountInside(t *testing.T, m *harness) {
 	inside := filepath.Join(m.Mounts(pod.UID)["disk"].HostPath, "inside")
 	looptest.Write(t, filepath.Join(inside, "precious"), "x")
 	m.mounts[inside] = ""
-	if err, want := m.end(t, pod), "mounted volumes=[disk]: context deadline exceeded"; looptest.Text(err) != want {
-		t.Errorf("got %v, want %s", err, want)
-	}
+	looptest.Equal(t, "error", "mounted volumes=[disk]: context deadline exceeded", looptest.Text(m.end(t, pod)))
 	if err := m.CleanupOrphans(nil); err == nil {
 		t.Error("a pod with a mount inside of its volume was taken for clean")
 	}
