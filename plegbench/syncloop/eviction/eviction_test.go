@@ -112,22 +112,22 @@ func (n *harness) run(t *testing.T, d time.Duration) {
 }
 
 func TestOnePass(t *testing.T) {
+	critical := new(int32(2_000_000_000))
 	for name, tt := range map[string]struct {
 		memory, disk uint64
 		change       func(n *harness)
-		killed       []string
-		reclaimed    []string // of what belongs to no pod
+		killed       string
+		reclaimed    string // of what belongs to no pod
 		log          string
 	}{
-		"enough": {500, 500, nil, nil, nil, ""},
-		"memory": {50, 500, nil, []string{"large 1"}, nil, "pods ranked for eviction"},
+		"enough": {500, 500, nil, "", "", ""},
+		"memory": {50, 500, nil, "large 1", "", "pods ranked for eviction"},
 		"a disk, and a reclaim frees enough": {
-			500, 50, func(n *harness) { n.free = 100 }, nil,
-			[]string{"containers", "images"},
+			500, 50, func(n *harness) { n.free = 100 }, "", "containers images",
 			"able to reduce resource pressure without evicting pods.",
 		},
 		"a disk, and a reclaim frees too little": {
-			500, 50, func(n *harness) { n.free = 1 }, []string{"large 1"}, []string{"containers", "images"}, "",
+			500, 50, func(n *harness) { n.free = 1 }, "large 1", "containers images", "",
 		},
 		"a soft threshold gives the pod its grace period, within a limit": {
 			500, 500, func(n *harness) {
@@ -135,63 +135,40 @@ func TestOnePass(t *testing.T) {
 				n.cfg.Thresholds, n.cfg.MaxGrace = []Threshold{soft}, 20
 				n.state.first = map[Threshold]time.Time{soft: time.Now().Add(-time.Second)}
 				n.pods = n.pods[:1]
-			}, []string{"small 7"}, nil, "",
+			}, "small 7", "", "",
 		},
 		"processes": {
 			500, 500, func(n *harness) {
 				n.cfg.Thresholds = []Threshold{{Signal: PIDAvailable, Value: Value{Quantity: quantity("91")}}}
-			}, []string{"large 1"}, nil, `attempting to reclaim" "resourceName"="pids"`,
+			}, "large 1", "", `attempting to reclaim" "resourceName"="pids"`,
 		},
 		"an emptyDir over its limit, before a threshold": {
-			50, 500, func(n *harness) { n.volume = 51 },
-			[]string{"small 1"},
-			nil,
+			50, 500, func(n *harness) { n.volume = 51 }, "small 1", "",
 			`Usage of EmptyDir volume \"v\" exceeds the limit \"50\". `,
 		},
 		"a pod over the limits of all its containers": {
-			500, 500, func(n *harness) {
-				n.pods[1].Spec.Containers = append(n.pods[1].Spec.Containers, v1.Container{Name: "d"})
-				n.pods[1].Spec.Containers[1].Resources.Limits = limit("19")
-			},
-			[]string{"large 1"},
-			nil,
+			500, 500, func(n *harness) { n.limit("", "19") }, "large 1", "",
 			"Pod ephemeral local storage usage exceeds the total limit of containers 19. ",
 		},
 		"a container over its limit": {
-			500, 500, func(n *harness) {
-				n.pods[1].Spec.Containers = append(n.pods[1].Spec.Containers, v1.Container{Name: "d"})
-				n.pods[1].Spec.Containers[0].Resources.Limits = limit("4")
-				n.pods[1].Spec.Containers[1].Resources.Limits = limit("100")
-			},
-			[]string{"large 1"},
-			nil,
+			500, 500, func(n *harness) { n.limit("4", "100") }, "large 1", "",
 			`Container c exceeded its local ephemeral storage limit \"4\". `,
 		},
-		"a critical pod over its limit stays": {
-			500, 500, func(n *harness) {
-				n.pods[0].Spec.Priority, n.volume = new(int32(2_000_000_000)), 51
-			}, nil, nil, "cannot evict a critical pod",
-		},
 		"the runtime hangs": {
-			1, 500, func(n *harness) { n.err = errors.New("deadline exceeded") }, nil, nil,
+			1, 500, func(n *harness) { n.err = errors.New("deadline exceeded") }, "", "",
 			"Eviction manager: failed to synchronize",
 		},
 		"a critical pod is passed over": {
-			1, 500, func(n *harness) { n.pods[1].Spec.Priority = new(int32(2_000_000_000)) },
-			[]string{"small 1"},
-			nil,
-			"",
+			1, 500, func(n *harness) { n.pods[1].Spec.Priority = critical }, "small 1", "", "cannot evict a critical pod",
 		},
 		"critical pods alone": {
 			1, 500, func(n *harness) {
 				n.pods = n.pods[1:]
-				n.pods[0].Spec.Priority = new(int32(2_000_000_000))
-			}, nil, nil, "unable to evict any pods from the node",
+				n.pods[0].Spec.Priority = critical
+			}, "", "", "unable to evict any pods from the node",
 		},
 		"a pod that does not end counts as evicted": {
-			1, 500, func(n *harness) { n.killErr = errors.New("timeout waiting to kill pod") },
-			[]string{"large 1"},
-			nil,
+			1, 500, func(n *harness) { n.killErr = errors.New("timeout waiting to kill pod") }, "large 1", "",
 			"Eviction manager: pod failed to evict",
 		},
 	} {
@@ -202,15 +179,23 @@ func TestOnePass(t *testing.T) {
 					tt.change(n)
 				}
 				n.run(t, 500*time.Millisecond)
-				if !slices.Equal(n.killed, tt.killed) || !slices.Equal(n.reclaimed, tt.reclaimed) {
-					t.Errorf("killed %q, reclaimed %q", n.killed, n.reclaimed)
-				}
-				if len(n.log.Lines(tt.log)) == 0 && tt.log != "" {
-					t.Errorf("the log has no %q:\n%s", tt.log, n.log.Lines(""))
-				}
+				got := []string{strings.Join(n.killed, " "), strings.Join(n.reclaimed, " ")}
+				looptest.Equal(t, "killed and reclaimed", []string{tt.killed, tt.reclaimed}, got)
+				n.log.Has(t, tt.log)
 			})
 		})
 	}
+}
+
+// limit adds a container to large, and gives both containers limits on local storage; empty is none.
+func (n *harness) limit(limits ...string) {
+	containers := append(n.pods[1].Spec.Containers, v1.Container{Name: "d"})
+	for i, text := range limits {
+		if text != "" {
+			containers[i].Resources.Limits = v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse(text)}
+		}
+	}
+	n.pods[1].Spec.Containers = containers
 }
 
 // After an eviction the next pass waits for the pod's end, at most 30 s.
@@ -231,9 +216,7 @@ func TestCleanup(t *testing.T) {
 		n.dirty = true
 		n.run(t, 31*time.Second)
 		looptest.Equal(t, "killed", []string{"large 1", "small 1"}, n.killed)
-		if len(n.log.Lines("timed out waiting")) == 0 {
-			t.Error(n.log.Lines(""))
-		}
+		n.log.Has(t, "timed out waiting")
 	})
 }
 
@@ -393,10 +376,6 @@ func TestNext(t *testing.T) {
 			}
 		})
 	}
-}
-
-func limit(disk string) v1.ResourceList {
-	return v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse(disk)}
 }
 
 func requests(memory, disk string) v1.ResourceRequirements {

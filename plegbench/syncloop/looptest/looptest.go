@@ -90,6 +90,14 @@ func Equal(t *testing.T, what string, want, got any, opts ...cmp.Option) {
 	}
 }
 
+// Contains fails the test unless got contains want.
+func Contains(t *testing.T, what, want, got string) {
+	t.Helper()
+	if !strings.Contains(got, want) {
+		t.Errorf("%s: %q does not contain %q", what, got, want)
+	}
+}
+
 // Text is an error's text, empty without an error.
 func Text(err error) string {
 	if err == nil {
@@ -131,6 +139,14 @@ func (l *Log) Logger(verbosity int) logr.Logger {
 		defer l.mu.Unlock()
 		l.lines = append(l.lines, line)
 	}, funcr.Options{Verbosity: verbosity})
+}
+
+// Has fails the test unless the log has a line that contains a text.
+func (l *Log) Has(t *testing.T, text string) {
+	t.Helper()
+	if len(l.Lines(text)) == 0 && text != "" {
+		t.Errorf("no %q in\n%s", text, strings.Join(l.Lines(""), "\n"))
+	}
 }
 
 // Lines returns the lines that contain a text.

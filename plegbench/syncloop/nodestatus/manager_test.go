@@ -1,11 +1,9 @@
 package nodestatus
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -19,7 +17,6 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/record"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-	"k8s.io/klog/v2/textlogger"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver/fake"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
@@ -34,28 +31,17 @@ type harness struct {
 	client *fake.Client // nil: standalone
 	events *record.FakeRecorder
 	state  *RuntimeState
+	log    looptest.Log
 
 	mu       sync.Mutex
 	hung     bool
 	err      error // of the runtime
 	pressure []v1.NodeConditionType
-	log      bytes.Buffer
 	changes  []string
 }
 
-// Write takes lines of the log.
-func (r *harness) Write(p []byte) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.log.Write(p)
-}
-
-// logged counts the occurrences of a text in the log.
-func (r *harness) logged(text string) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return strings.Count(r.log.String(), text)
-}
+// logged counts the lines of the log with a text.
+func (r *harness) logged(text string) int { return len(r.log.Lines(text)) }
 
 func (r *harness) set(do func()) {
 	r.mu.Lock()
@@ -84,7 +70,7 @@ func (r *harness) call(ctx context.Context) error {
 func newHarness(t *testing.T, api bool, objects ...kruntime.Object) *harness {
 	t.Helper()
 	r := &harness{events: record.NewFakeRecorder(10000)}
-	log := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(r), textlogger.Verbosity(2)))
+	log := r.log.Logger(2)
 	r.state = NewRuntimeState(RuntimeConfig{
 		Period: 5 * time.Second, Down: 30 * time.Second, Log: log, OnReady: func() {},
 		Status: func(ctx context.Context) (*runtimeapi.RuntimeStatus, error) {
@@ -271,18 +257,17 @@ func TestServerGone(t *testing.T) {
 			t.Errorf("still judged ready: %v", last)
 		}
 		for _, line := range []string{
-			`"Node became not ready" node="node-1"`, `err="patching the status of node \"node-1\": no route to host"`,
-			`err="error getting node \"node-1\": no route to host"`,
+			`"msg"="Node became not ready" "node"={"name"="node-1"}`,
+			`"error"="patching the status of node \"node-1\": no route to host"`,
+			`"error"="error getting node \"node-1\": no route to host"`,
 		} {
-			if r.logged(line) == 0 {
-				t.Errorf("no line with %s", line)
-			}
+			r.log.Has(t, line)
 		}
 		r.breaks(nil)
 		time.Sleep(time.Minute)
 		looptest.Must(t, r.client.Tracker().Delete(v1.SchemeGroupVersion.WithResource("nodes"), "", "node-1"))
 		time.Sleep(11 * time.Second)
-		const deleted = `"Error updating node status, will retry" err="error getting node \"node-1\": nodes \"node-1\" `
+		const deleted = `"Error updating node status, will retry" "error"="error getting node \"node-1\": nodes \"node-1\" `
 		if n := r.logged(deleted); n < tries || r.logged("update node status exceeds retry count") == 0 {
 			t.Errorf("%d lines about a node that was deleted", n)
 		}

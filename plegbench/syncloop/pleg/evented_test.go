@@ -2,7 +2,6 @@ package pleg
 
 import (
 	"context"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -108,7 +107,7 @@ func TestEventedEvents(t *testing.T) {
 				if len(b.log.Lines("hidden")) > 0 {
 					t.Error("the log has a pod's annotations")
 				}
-				b.logged(tt.log)
+				b.log.Has(t, tt.log)
 				if b.Relist(t.Context()); b.State().Uninspected != 0 {
 					t.Error("a pod waits to be inspected after a relist")
 				}
@@ -177,13 +176,11 @@ func TestEventedFallsBack(t *testing.T) {
 		}
 		before := b.State().Relists
 		looptest.Equal(t, "relists at first, for each loss, and at the fall back", 1+maxStreamLosses+1, before)
-		b.logged("Fall back to Generic PLEG relisting since Evented PLEG is not working")
+		b.log.Has(t, "Fall back to Generic PLEG relisting since Evented PLEG is not working")
 		time.Sleep(10*time.Second + time.Millisecond)
 		looptest.Equal(t, "relists in 10 s", 10, b.State().Relists-before)
 		b.runtime.lists(0, errSick)
 		time.Sleep(time.Minute + 2*time.Second)
-		if err := b.Healthy(); err == nil || !strings.HasSuffix(err.Error(), "threshold is 1m0s") {
-			t.Error(err)
-		}
+		looptest.Contains(t, "health", "threshold is 1m0s", looptest.Text(b.Healthy()))
 	})
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -138,16 +137,6 @@ func (b *harness) inspected(want ...types.UID) {
 	slices.Sort(b.runtime.inspected)
 	looptest.Equal(b.t, "inspected", want, b.runtime.inspected)
 	b.runtime.inspected = nil
-}
-
-// logged looks for each text in the log.
-func (b *harness) logged(texts ...string) {
-	b.t.Helper()
-	for _, text := range texts {
-		if len(b.log.Lines(text)) == 0 && text != "" {
-			b.t.Errorf("no %s in\n%s", text, strings.Join(b.log.Lines(""), "\n"))
-		}
-	}
 }
 
 // cached compares the name of a container, or else of the pod, in the cached status of a pod: empty if there is none.

@@ -30,7 +30,7 @@ func TestRelistSendsEventsAndInspectsWhatChanged(t *testing.T) {
 	b.runtime.put("p", "a", container.Exited)
 	b.Relist(t.Context())
 	b.sent("p ContainerDied a")
-	b.logged(`"level"=2 "msg"="Generic (PLEG): container finished" "podID"="p" "containerID"="a" "exitCode"=7`)
+	b.log.Has(t, `"level"=2 "msg"="Generic (PLEG): container finished" "podID"="p" "containerID"="a" "exitCode"=7`)
 	b.runtime.put("p", "a", "")
 	b.runtime.put("q", "c", "")
 	b.runtime.put("r", "d", container.Unknown)
@@ -84,7 +84,7 @@ func TestFullChannelLosesEvents(t *testing.T) {
 	b.Relist(t.Context())
 	n := b.State()
 	looptest.Equal(t, "events that wait, and that were discarded", []int{eventCapacity, 1}, []int{n.Queued, n.Discarded})
-	b.logged(`"msg"="Event channel is full, discard this relist() cycle event"`)
+	b.log.Has(t, `"msg"="Event channel is full, discard this relist() cycle event"`)
 	if err := (&Evented{Generic: b.Generic}).Healthy(); err == nil {
 		t.Error("evented PLEG is healthy with a full channel")
 	}

@@ -26,6 +26,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/util/cert"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
@@ -76,13 +77,7 @@ func newAuthority(t *testing.T) authority {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	looptest.Must(t, err)
-	ca := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, IsCA: true, BasicConstraintsValid: true,
-		NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, ca, ca, key.Public(), key)
-	looptest.Must(t, err)
-	made, err := x509.ParseCertificate(der)
+	made, err := cert.NewSelfSignedCACert(cert.Config{CommonName: "ca"}, key)
 	looptest.Must(t, err)
 	return authority{made, key}
 }
@@ -277,8 +272,6 @@ func TestCertificate(t *testing.T) {
 		{crt, "", ""}, {"", key, ""}, {crt, filepath.Join(dir, "none"), ""}, {"", "", filepath.Join(dir, "file/pki")},
 	} {
 		_, err := Certificate(tt[0], tt[1], tt[2], "n")
-		if !strings.Contains(looptest.Text(err), "serving certificate") {
-			t.Errorf("%q: %v", tt, err)
-		}
+		looptest.Contains(t, fmt.Sprint(tt), "serving certificate", looptest.Text(err))
 	}
 }

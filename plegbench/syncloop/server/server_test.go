@@ -108,9 +108,7 @@ func TestPaths(t *testing.T) {
 		code, text := get(t, limitedBase+path, "")
 		looptest.Equal(t, path, want, fmt.Sprint(code, " ", text))
 	}
-	if len(log.Lines("syncloop check failed: healthz\\n[-]syncloop failed: "+reason)) == 0 {
-		t.Errorf("the reason is not in the log: %s", log.Lines(""))
-	}
+	log.Has(t, "syncloop check failed: healthz\\n[-]syncloop failed: "+reason)
 }
 
 func TestLoopbackOnly(t *testing.T) {
@@ -121,9 +119,8 @@ func TestLoopbackOnly(t *testing.T) {
 		":0": "not on loopback", "[::]:0": "not on loopback", "example.com:80": "not on loopback",
 		"127.0.0.1": "parsing", strings.TrimPrefix(base, "http://"): "listening",
 	} {
-		if _, err := New(Config{Address: address}); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", address, err)
-		}
+		_, err := New(Config{Address: address})
+		looptest.Contains(t, address, want, looptest.Text(err))
 	}
 	for host, want := range map[string]int{"localhost:1": 200, "[::1]": 200, "evil.example:80": 403, "10.0.0.1": 403} {
 		if code, _ := get(t, base+"/healthz", host); code != want {
