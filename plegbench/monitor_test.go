@@ -71,9 +71,7 @@ func watch(t *testing.T, s fake.Scenario, change func(*MonitorOptions), test fun
 		test(t, b)
 		b.Close()
 		synctest.Wait()
-		if b.most["key"] > 1 {
-			t.Errorf("%d calls of one RPC and object at a time", b.most["key"])
-		}
+		looptest.Equal(t, "calls of one RPC and object at a time", 1, max(1, b.most["key"]))
 		if b.most["statuses"] > maxOutstanding {
 			t.Errorf("%d status calls at a time", b.most["statuses"])
 		}
@@ -242,9 +240,7 @@ func (m *Measurement) asked() (n int) {
 func TestMonitorClosely(t *testing.T) {
 	watch(t, node(20, 400), nil, func(t *testing.T, b *beat) {
 		for _, want := range []int{135, 44, 44, 135} { // of 441 objects 91 are musts, and a tenth comes in turn
-			if m := b.Poll(t.Context(), want == 135); m.asked() != want {
-				t.Errorf("%d asked, want %d: %s", m.asked(), want, outcome(m))
-			}
+			looptest.Equal(t, "asked", want, b.Poll(t.Context(), want == 135).asked())
 			time.Sleep(30 * time.Second)
 		}
 	})
@@ -273,9 +269,8 @@ func TestMonitorProbesOnce(t *testing.T) {
 			}
 		})
 		want := map[crictl.ConnectState]int{crictl.ConnectOK: 22, crictl.ConnectSilent: 1}
-		if diff := cmp.Diff(want, probes); diff != "" || silent != 38 {
-			t.Errorf("%d looks find it silent; probes: %s", silent, diff)
-		}
+		looptest.Equal(t, "probes", want, probes)
+		looptest.Equal(t, "looks that find it silent", 38, silent)
 	})
 }
 
@@ -309,9 +304,8 @@ func TestMonitorHints(t *testing.T) {
 			"1m30s 0s, " + one + "; swept all 20, 1 hung: Container web-3",
 			"11m0s 2s, " + one + "; swept all 11, 1 hung: Container web-3",
 		}
-		if diff := cmp.Diff(want, got); diff != "" || searches.Load() != 1 {
-			t.Errorf("%d searches that hang; %s", searches.Load(), diff)
-		}
+		looptest.Equal(t, "looks", want, got)
+		looptest.Equal(t, "searches that hang", int32(1), searches.Load())
 	})
 }
 

@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
@@ -118,9 +116,8 @@ func TestSummarizeLeavesOutWhatIsNotKnown(t *testing.T) {
 	want := `{"thresholdSeconds":180,"requestTimeoutSeconds":120,"responseRPC":"ListContainers","responseBytes":0,` +
 		`"responseLimitBytes":16777216,"sandboxes":{"ready":0,"notReady":0},` +
 		`"containers":{"created":0,"running":0,"exited":0,"unknown":0},"exitedBeyondNewest":0}`
-	if diff := cmp.Diff(want, string(got)); diff != "" || err != nil {
-		t.Error(err, diff)
-	}
+	looptest.Must(t, err)
+	looptest.Equal(t, "summary", want, string(got))
 	if Summarize(nil, nil) != nil || SummarizeRPCs(nil) != nil {
 		t.Error("a summary of no measurement")
 	}

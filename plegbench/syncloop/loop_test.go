@@ -81,9 +81,9 @@ func TestStaticPodComesBack(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		running, err := s.runtime.GetPods(t.Context(), false)
-		if err != nil || len(running) != 1 || len(running[0].Containers) != 1 {
-			t.Errorf("running: %+v, %v", running, err)
-		}
+		looptest.Must(t, err)
+		looptest.Equal(t, "running pods", 1, len(running))
+		looptest.Equal(t, "running containers", 1, len(running[0].Containers))
 		restarted := s.metrics.RestartedPods.WithLabelValues("true")
 		looptest.Equal(t, "restarted", 1.0, looptest.Metric(t, restarted).GetCounter().GetValue())
 	})
@@ -121,8 +121,8 @@ func syncs(t *testing.T, s *SyncLoop) (n uint64) {
 	return n
 }
 
-// TestSettings has a kubelet's file and flags: whether the server is secure, where it serves, whether it has the debugging
-// handlers, and what has no effect, or is refused by LoadKubelet or then, without an API server, by auth.
+// TestSettings has a kubelet's file and flags: whether the server is secure, where it serves, whether it has the
+// debugging handlers, and what has no effect, or is refused by LoadKubelet or then, without an API server, by auth.
 func TestSettings(t *testing.T) {
 	dir := t.TempDir()
 	looptest.Write(t, dir+"/ca", "no certificate")

@@ -177,9 +177,8 @@ func TestProtobuf(t *testing.T) {
 	got := p.DeepCopy()
 	got.Name = "" // the server names it
 	err := serve(t, r, protobuf, Limits{QPS: 50, Burst: 100}).Create(t.Context(), got)
-	if err != nil || got.Name != "web" {
-		t.Errorf("%v, %v", got, err)
-	}
+	looptest.Must(t, err)
+	looptest.Equal(t, "name", "web", got.Name)
 	if r.kind != protobuf || !strings.HasPrefix(r.accept, protobuf) || !strings.HasPrefix(string(r.body), "k8s\x00") {
 		t.Errorf("sent %q as %q, asked for %q", r.body, r.kind, r.accept)
 	}

@@ -81,27 +81,23 @@ func FuzzParsePod(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		pods, err := parse(data, pod.FileSource, "/m/x", "n")
 		if err != nil {
-			if !strings.HasPrefix(err.Error(), "/m/x: ") {
-				t.Errorf("error without the file's name: %q", err)
-			}
+			looptest.Contains(t, "error", "/m/x: ", err.Error())
 			return
 		}
 		again, err := parse(data, pod.FileSource, "/m/x", "n")
 		looptest.Must(t, err)
 		looptest.Equal(t, "parsed twice", pods, again)
 		for _, p := range pods {
-			if _, err := json.Marshal(p); err != nil {
-				t.Error(err)
-			}
+			_, err := json.Marshal(p)
+			looptest.Must(t, err)
 			if p.UID == "" || p.Spec.NodeName != "n" || len(p.Spec.Containers) == 0 ||
 				p.Spec.TerminationGracePeriodSeconds == nil {
 				t.Errorf("not complete: %v", p)
 			}
 			// The same pod again is no change.
 			has, _ := merge("file", nil, []*v1.Pod{p}, "t")
-			if _, c := merge("file", has, []*v1.Pod{p}, "t"); len(c) > 0 {
-				t.Errorf("changes without a change: %v", c)
-			}
+			_, c := merge("file", has, []*v1.Pod{p}, "t")
+			looptest.Equal(t, "changes without a change", map[Op][]*v1.Pod{}, c)
 		}
 	})
 }

@@ -88,9 +88,8 @@ func TestFileList(t *testing.T) {
 	read("", "a-n", "b-n", "a-n")
 	const could = `"Could not process manifest file" "error"="`
 	broken, folder := could+dir+`/broken: this is neither YAML nor JSON`, could+dir+`/folder: not a regular file`
-	if len(log.Lines(broken)) != 1 || len(log.Lines(folder)) != 1 || len(log.Lines("")) != 2 {
-		t.Errorf("logged %q", log.Lines(""))
-	}
+	got := []int{len(log.Lines("")), len(log.Lines(broken)), len(log.Lines(folder))}
+	looptest.Equal(t, "lines: in all, broken, folder", []int{2, 1, 1}, got)
 
 	write(t, filepath.Join(dir, "broken"), "mended")
 	if err := errors.Join(os.Remove(filepath.Join(dir, "z-same-pod-as-a")),

@@ -447,9 +447,7 @@ func TestRank(t *testing.T) {
 			stats = append(stats, figures(name, uint64(used), uint64(used)))
 		}
 		ranked := rank(pods, stats, signal)
-		if len(ranked) != len(pods) {
-			t.Fatalf("%d of %d pods", len(ranked), len(pods))
-		}
+		looptest.Equal(t, "ranked", len(pods), len(ranked))
 		for i := 1; i < len(ranked); i++ {
 			if worth[ranked[i-1].Name] < worth[ranked[i].Name] {
 				t.Errorf("seed %d, %s: %s before %s", seed, signal, ranked[i-1].Name, ranked[i].Name)

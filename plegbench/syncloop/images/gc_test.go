@@ -34,17 +34,14 @@ func TestCollect(t *testing.T) {
 			t.Fatalf("at the first look, at 90 %%: %v, removed %v", err, s.removed)
 		}
 		s.disk -= 11
-		if err := g.CollectNow(t.Context()); err != nil || len(s.removed) != 0 {
-			t.Fatalf("at 79 %%: %v, removed %v", err, s.removed)
-		}
+		looptest.Must(t, g.CollectNow(t.Context())) // at 79 %
+		looptest.Equal(t, "removed", 0, len(s.removed))
 		delete(s.used, "was")
 		time.Sleep(time.Hour)
 		s.images = append(s.images, sized("new", 11))
 		looptest.Must(t, g.CollectNow(t.Context()))
 		looptest.Equal(t, "removed", []string{"a", "b", "was"}, s.removed)
-		if events := looptest.Drain(recorder.Events); events != nil {
-			t.Error(events)
-		}
+		looptest.Equal(t, "events", 0, len(looptest.Drain(recorder.Events)))
 		// For an eviction all goes that is not used, but what was pulled again meanwhile is new.
 		time.Sleep(time.Minute)
 		again := s.images[len(s.images)-1]

@@ -196,9 +196,9 @@ func TestWithTag(t *testing.T) {
 		"localhost/b": "localhost/b:latest", "[::1]:5000/x:1": "[::1]:5000/x:1", "HOST/x:1": "HOST/x:1",
 		"127.0.0.1:5000/x/y:v_1@" + digest: "127.0.0.1:5000/x/y:v_1@" + digest, "a__b/c--d.e": "a__b/c--d.e:latest",
 	} {
-		if got, err := withTag(image); err != nil || got != want {
-			t.Errorf("withTag(%q) = %q, %v", image, got, err)
-		}
+		got, err := withTag(image)
+		looptest.Must(t, err)
+		looptest.Equal(t, image, want, got)
 	}
 	for _, bad := range []string{
 		"", "Busybox", "a/B", "busybox:", ":1", "a b", "a//b", "a/", "/a", "busybox@sha256:12",

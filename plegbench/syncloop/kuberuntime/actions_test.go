@@ -132,9 +132,7 @@ func TestSandboxChanged(t *testing.T) {
 	} {
 		a := sandboxChanged(tt.pod, inputOf(tt.pod, tt.state).status)
 		looptest.Equal(t, tt.state, tt.want, fmt.Sprint(a.Attempt, " ", a.SandboxID, " ", a.Why))
-		if want := a.Why != ""; a.KillPod != want || a.CreateSandbox != want {
-			t.Errorf("%s: kill %v, create %v", tt.want, a.KillPod, a.CreateSandbox)
-		}
+		looptest.Equal(t, tt.want, []bool{a.Why != "", a.Why != ""}, []bool{a.KillPod, a.CreateSandbox})
 	}
 }
 

@@ -64,9 +64,8 @@ containers:
 		ReadonlyPaths:    hidden.GetReadonlyPaths(),
 		NamespaceOptions: &runtimeapi.NamespaceOption{Network: n, Pid: n, Ipc: n},
 	}, containerSecurity(p, &p.Spec.Containers[0]), protocmp.Transform())
-	if !newHarness(t).sandboxConfig(p, 0).GetLinux().GetSecurityContext().GetPrivileged() {
-		t.Error("a privileged container is in a sandbox that is not")
-	}
+	sandbox := newHarness(t).sandboxConfig(p, 0).GetLinux().GetSecurityContext()
+	looptest.Equal(t, "the sandbox is privileged", true, sandbox.GetPrivileged())
 }
 
 // TestVerifyNonRoot has the pod's words, the container's and the image's. One that is refused leaves no file behind.
@@ -118,9 +117,9 @@ func TestEnvironment(t *testing.T) {
 		"mode": "own", "size": "$(mode)",
 	}, env)
 	p.Spec.HostNetwork = true
-	if ip, err := s.field("status.podIP"); err != nil || ip != "192.0.2.1" {
-		t.Errorf("on the node's network: %v, %v", ip, err)
-	}
+	ip, err := s.field("status.podIP")
+	looptest.Must(t, err)
+	looptest.Equal(t, "address on the node's network", "192.0.2.1", ip)
 	for text, want := range map[string]string{
 		"env: [{name: V, valueFrom: {configMapKeyRef: {name: none, key: x}}}]":     `configmap "none" not found`,
 		"env: [{name: V, valueFrom: {secretKeyRef: {name: settings, key: x}}}]":    `secret "settings" not found`,

@@ -83,7 +83,7 @@ func Must(t testing.TB, err error) {
 }
 
 // Equal fails the test if want and got differ.
-func Equal(t *testing.T, what string, want, got any, opts ...cmp.Option) {
+func Equal(t testing.TB, what string, want, got any, opts ...cmp.Option) {
 	t.Helper()
 	if diff := cmp.Diff(want, got, opts...); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", what, diff)
@@ -91,7 +91,7 @@ func Equal(t *testing.T, what string, want, got any, opts ...cmp.Option) {
 }
 
 // Contains fails the test unless got contains want.
-func Contains(t *testing.T, what, want, got string) {
+func Contains(t testing.TB, what, want, got string) {
 	t.Helper()
 	if !strings.Contains(got, want) {
 		t.Errorf("%s: %q does not contain %q", what, got, want)

@@ -9,11 +9,12 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 // TestResource writes what a kubelet 1.36.3 wrote for the same figures, byte for byte.
@@ -69,12 +70,9 @@ func TestResource(t *testing.T) {
 		return w.Body.String()
 	}
 	want, err := os.ReadFile("testdata/kubelet.txt")
-	if diff := cmp.Diff(string(want), page(summary, nil)); diff != "" || err != nil {
-		t.Errorf("%v (-kubelet +here):\n%s", err, diff)
-	}
+	looptest.Must(t, err)
+	looptest.Equal(t, "a kubelet's page", string(want), page(summary, nil))
 	const failed = "# HELP resource_scrape_error [STABLE] 1 if there was an error while getting container metrics, " +
 		"0 otherwise\n# TYPE resource_scrape_error gauge\nresource_scrape_error 1\n"
-	if diff := cmp.Diff(failed, page(nil, errors.New("down"))); diff != "" {
-		t.Errorf("without a summary (-want +got):\n%s", diff)
-	}
+	looptest.Equal(t, "page without a summary", failed, page(nil, errors.New("down")))
 }

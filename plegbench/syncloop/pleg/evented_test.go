@@ -104,13 +104,10 @@ func TestEventedEvents(t *testing.T) {
 				synctest.Wait()
 				b.sent(tt.want...)
 				b.cached("p", tt.cached)
-				if len(b.log.Lines("hidden")) > 0 {
-					t.Error("the log has a pod's annotations")
-				}
+				looptest.Equal(t, "lines with annotations", 0, len(b.log.Lines("hidden")))
 				b.log.Has(t, tt.log)
-				if b.Relist(t.Context()); b.State().Uninspected != 0 {
-					t.Error("a pod waits to be inspected after a relist")
-				}
+				b.Relist(t.Context())
+				looptest.Equal(t, "pods that wait to be inspected after a relist", 0, b.State().Uninspected)
 			})
 		})
 	}
@@ -171,9 +168,8 @@ func TestEventedFallsBack(t *testing.T) {
 			s.ends <- []error{errSick, nil}[i%2] // CRI-O ends without an error
 			synctest.Wait()
 		}
-		if s.opened != maxStreamLosses || b.Cache.onlyNewer.Load() {
-			t.Errorf("opened %d, cache takes only what is newer %v", s.opened, b.Cache.onlyNewer.Load())
-		}
+		looptest.Equal(t, "streams opened", maxStreamLosses, s.opened)
+		looptest.Equal(t, "the cache takes only what is newer", false, b.Cache.onlyNewer.Load())
 		before := b.State().Relists
 		looptest.Equal(t, "relists at first, for each loss, and at the fall back", 1+maxStreamLosses+1, before)
 		b.log.Has(t, "Fall back to Generic PLEG relisting since Evented PLEG is not working")

@@ -39,9 +39,7 @@ func TestRelistSendsEventsAndInspectsWhatChanged(t *testing.T) {
 	b.sent("p ContainerRemoved a", "q ContainerDied c", "q ContainerRemoved c", "s ContainerStarted e")
 	b.inspected("p", "r", "s")
 	b.cached("p", "")
-	if len(b.records) != 2 {
-		t.Errorf("left behind: %v", b.records)
-	}
+	looptest.Equal(t, "records", 2, len(b.records))
 }
 
 // A pod cannot be inspected: its error is cached, its events wait, the others go on.
@@ -60,9 +58,8 @@ func TestFailedInspectionFreezesRecord(t *testing.T) {
 		if _, err := b.Cache.GetNewerThan(t.Context(), "sick", before); !errors.Is(err, errSick) {
 			t.Errorf("cached error: %v", err)
 		}
-		if _, err := b.Cache.GetNewerThan(t.Context(), "unknown", before); err != nil {
-			t.Errorf("the cache's time did not move: %v", err)
-		}
+		_, err := b.Cache.GetNewerThan(t.Context(), "unknown", before)
+		looptest.Must(t, err)
 		if n, err := b.State().Uninspected, b.Healthy(); n != 1 || err != nil { // one pod's failure is not PLEG's
 			t.Errorf("%d uninspected, %v", n, err)
 		}

@@ -40,9 +40,7 @@ func FuzzEveryWorkerEnds(f *testing.F) {
 				h.SyncKnownPods(nil)
 				time.Sleep(time.Hour)
 			}
-			if left := h.States(); len(left) != 0 {
-				t.Errorf("left: %+v", left)
-			}
+			looptest.Equal(t, "workers left", 0, len(h.States()))
 			for i, ch := range h.waits {
 				select {
 				case <-ch:
@@ -50,9 +48,7 @@ func FuzzEveryWorkerEnds(f *testing.F) {
 					t.Errorf("wait %d was never answered", i)
 				}
 			}
-			if len(h.startedStatic) != 0 {
-				t.Errorf("names still taken: %v", h.startedStatic)
-			}
+			looptest.Equal(t, "names still taken", 0, len(h.startedStatic))
 			h.wg.Wait()
 		})
 	})

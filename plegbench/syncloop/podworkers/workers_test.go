@@ -153,15 +153,12 @@ func TestStaticPodsOfOneName(t *testing.T) {
 		terminating := b.IsPodForMirrorPodTerminatingByFullName("web_shop")
 		time.Sleep(10 * time.Second)
 		b.did("terminating 1 grace=1", "terminated 1")
-		if after := b.IsPodForMirrorPodTerminatingByFullName("web_shop"); !terminating || after {
-			t.Errorf("the first is terminating: %v, after its end: %v", terminating, after)
-		}
+		after := b.IsPodForMirrorPodTerminatingByFullName("web_shop")
+		looptest.Equal(t, "the first is terminating, and after its end", []bool{true, false}, []bool{terminating, after})
 		b.kill(second, nil) // ends before it began
 		b.UpdatePod(UpdatePodOptions{Type: Sync, Pod: third})
 		b.did("sync 3 sync")
-		if !b.ShouldPodBeFinished("2") {
-			t.Error("the second has not ended")
-		}
+		looptest.Equal(t, "the second has ended", true, b.ShouldPodBeFinished("2"))
 	})
 }
 

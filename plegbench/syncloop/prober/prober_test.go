@@ -262,9 +262,7 @@ func TestProbes(t *testing.T) {
 			perform(t, newPod(tt.pod), tt.started, func(t *testing.T, s *harness) {
 				for i, step := range tt.steps {
 					probes := s.change(step.answer, step.change, step.wait)
-					if got := s.updates(); got != step.updates || probes != step.probes {
-						t.Errorf("step %d: %d probes, updates %q; want %+v", i, probes, got, step)
-					}
+					looptest.Equal(t, fmt.Sprint("step ", i), []any{step.updates, step.probes}, []any{s.updates(), probes})
 				}
 				looptest.Equal(t, "workers, event", []string{tt.workers, tt.event}, []string{s.workersLeft(), s.lastEvent()})
 			})

@@ -1,11 +1,13 @@
 package reproduce
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/kdiag/kdiag/crictl/fake"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 // TestScenarios finds a scenario for each name of the embedded runtime, with all its texts, and steps in order.
@@ -28,9 +30,8 @@ func TestScenarios(t *testing.T) {
 			t.Errorf("%s: steps out of order: %v", name, s.Steps)
 		}
 		faults, latency := faster(s.Faults, s.Latency, 1)
-		if _, err := fake.NewRules(faults, latency, time.Now(), nil); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+		_, err := fake.NewRules(faults, latency, time.Now(), nil)
+		looptest.Must(t, err)
 	}
 	if _, ok := Find("no-such"); ok {
 		t.Error("found a scenario that is none")
@@ -49,8 +50,6 @@ func TestJudge(t *testing.T) {
 		{"is down", down, true, true},
 		{"is down", "PLEG is not healthy", true, false},
 	} {
-		if got := judge(c.want, c.message, c.notReady); (got == "") != c.ok {
-			t.Errorf("%+v: judged %q", c, got)
-		}
+		looptest.Equal(t, fmt.Sprintf("%+v", c), c.ok, judge(c.want, c.message, c.notReady) == "")
 	}
 }

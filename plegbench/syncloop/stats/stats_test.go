@@ -157,9 +157,7 @@ func TestPods(t *testing.T) {
 	pods := summary(t, p).Pods
 	ours := map[string]string{container.OwnerLabel: "node-1"}
 	compare(t, []map[string]string{ours, ours, ours}, cri.selectors)
-	if len(pods) != 2 {
-		t.Fatalf("%d pods", len(pods))
-	}
+	looptest.Equal(t, "pods", 2, len(pods))
 	db, web := pods[0], pods[1]
 	compare(t, statsapi.PodReference{Name: "db", Namespace: "ns", UID: "u1"}, db.PodRef)
 	if c := db.Containers[0]; db.StartTime.Unix() != 5 || c.StartTime.Unix() != 6 || c.Name != "app" {
@@ -324,9 +322,9 @@ func TestImageDisk(t *testing.T) {
 		}
 		want, _, err := Disk(where)
 		looptest.Must(t, err)
-		if got, _, err := p.ImageDisk(t.Context()); got != want || err != nil {
-			t.Errorf("%s: %d bytes, %v; want %d", mountpoint, got, err, want)
-		}
+		got, _, err := p.ImageDisk(t.Context())
+		looptest.Must(t, err)
+		looptest.Equal(t, mountpoint, want, got)
 	}
 }
 

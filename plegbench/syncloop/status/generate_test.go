@@ -108,10 +108,8 @@ func TestPhase(t *testing.T) {
 		{newPod(never, withInit("s")), "app=exited:0 s=started", false, isRunning},
 		{newPod(never, withInit("s")), "app=exited:0 s=exited:137", false, succeeded},
 	} {
-		if got := phase(tt.pod, statuses(tt.statuses), tt.terminal); got != tt.want {
-			t.Errorf("%s, %q, terminal %v: got %s, want %s",
-				tt.pod.Spec.RestartPolicy, tt.statuses, tt.terminal, got, tt.want)
-		}
+		got := phase(tt.pod, statuses(tt.statuses), tt.terminal)
+		looptest.Equal(t, fmt.Sprint(tt.pod.Spec.RestartPolicy, tt.statuses, tt.terminal), tt.want, got)
 	}
 }
 

@@ -170,9 +170,7 @@ func TestDeletion(t *testing.T) {
 				w.runFor(t, time.Second)
 				if !tt.deleted {
 					w.wrote(t, "patch")
-					if got := w.status(t).Phase; pod.IsTerminal(got) == tt.couldRun {
-						t.Errorf("phase %q at the API server", got)
-					}
+					looptest.Equal(t, "a terminal phase at the API server", !tt.couldRun, pod.IsTerminal(w.status(t).Phase))
 					return
 				}
 				w.wrote(t, "patch", "delete")
@@ -180,9 +178,8 @@ func TestDeletion(t *testing.T) {
 					GracePeriodSeconds: new(int64), Preconditions: metav1.NewUIDPreconditions("u1"),
 				}
 				looptest.Equal(t, "options", want, options)
-				if _, known := w.PodStatus("u1"); known {
-					t.Error("the deleted pod is still known")
-				}
+				_, known := w.PodStatus("u1")
+				looptest.Equal(t, "the deleted pod is known", false, known)
 			})
 		})
 	}
@@ -219,15 +216,10 @@ func TestFile(t *testing.T) {
 		const api = "shop/api u2"
 		before := holds(time.Second, api, "shop/web u1")
 		w.RemoveOrphanedStatuses(map[types.UID]bool{"u2": true})
-		if after := holds(time.Second, api); os.SameFile(before, after) {
-			t.Error("the file was not replaced as a whole")
-		}
+		looptest.Equal(t, "the same file, not replaced as a whole", false, os.SameFile(before, holds(time.Second, api)))
 		before = holds(time.Second, api)
-		if after := holds(time.Minute, api); !os.SameFile(before, after) {
-			t.Error("the file was replaced without a change")
-		}
-		if names, _ := os.ReadDir(filepath.Dir(path)); len(names) != 1 {
-			t.Errorf("left behind: %v", names)
-		}
+		looptest.Equal(t, "the same file without a change", true, os.SameFile(before, holds(time.Minute, api)))
+		names, _ := os.ReadDir(filepath.Dir(path))
+		looptest.Equal(t, "files", 1, len(names))
 	})
 }

@@ -190,9 +190,8 @@ func testAllKinds(t *testing.T, m *harness) {
 		volume := source.Volume{HostPath: path, Managed: true, ReadOnly: want.content != nil}
 		looptest.Equal(t, name, volume, mounts[name])
 		looptest.Equal(t, name, want.content, visible(t, path), cmpopts.EquateEmpty())
-		if _, mounted := m.mounts[path]; mounted != want.memory {
-			t.Errorf("%s: want one in memory %v, mounted are %v", name, want.memory, m.mounts)
-		}
+		_, mounted := m.mounts[path]
+		looptest.Equal(t, name+" is in memory", want.memory, mounted)
 	}
 	looptest.Equal(t, "host path", source.Volume{HostPath: host}, mounts["host"])
 	looptest.Equal(t, "options", "size=1048576", m.mounts[mounts["memory"].HostPath])
@@ -246,9 +245,8 @@ func TestAdoptsWhatAnEarlierRunMade(t *testing.T) {
 	})
 	run(func(t *testing.T, h *harness) {
 		time.Sleep(time.Second)
-		if err := h.end(t, pod); err != nil || len(h.mounts) > 0 {
-			t.Errorf("%v, still mounted: %v", err, h.mounts)
-		}
+		looptest.Must(t, h.end(t, pod))
+		looptest.Equal(t, "mounts", map[string]string{}, h.mounts)
 	})
 }
 
@@ -299,9 +297,9 @@ func testFSGroup(t *testing.T, m *harness) {
 		mounts["secret"].HostPath + "/sub/pass": "-r--r-----", mounts["both"].HostPath + "/mode": "-rw-r-----",
 		mounts["down"].HostPath + "/uid": "-r--r-----",
 	} {
-		if info, err := os.Stat(path); err != nil || info.Mode().String() != want {
-			t.Errorf("%s: %v, %v, want %s", path, info.Mode(), err, want)
-		}
+		info, err := os.Stat(path)
+		looptest.Must(t, err)
+		looptest.Equal(t, path, want, info.Mode().String())
 	}
 }
 
@@ -322,9 +320,7 @@ func testPrepareSafeSubpath(t *testing.T, m *harness) {
 		place := filepath.Join(m.podDir(pod.UID), subPaths, "disk", "c", "1")
 		switch {
 		case err != nil:
-			if !strings.Contains(err.Error(), want) {
-				t.Errorf("%s: %v, want %s", path, err, want)
-			}
+			looptest.Contains(t, path, want, err.Error())
 		case at != place || m.mounts[place] != filepath.Join(dir, want) || !exists(filepath.Join(dir, want)):
 			t.Errorf("%s: %s at %s, want %s", path, m.mounts[place], at, want)
 		}
@@ -351,9 +347,8 @@ func testMountInside(t *testing.T, m *harness) {
 	}
 	delete(m.mounts, inside)
 	looptest.Must(t, m.end(t, pod))
-	if err := m.CleanupOrphans(nil); err != nil || exists(m.podDir(pod.UID)) {
-		t.Errorf("when it is unmounted: %v, want it gone", err)
-	}
+	looptest.Must(t, m.CleanupOrphans(nil))
+	looptest.Equal(t, "a folder of the pod", false, exists(m.podDir(pod.UID)))
 }
 
 func TestCleanupOrphans(t *testing.T) { bubble(testCleanupOrphans)(t) }
