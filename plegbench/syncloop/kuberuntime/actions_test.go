@@ -110,9 +110,7 @@ func with(p *v1.Pod, change func(*v1.Pod)) *v1.Pod {
 	return p
 }
 
-func onFailure(p *v1.Pod) { p.Spec.RestartPolicy = v1.RestartPolicyOnFailure }
-func never(p *v1.Pod)     { p.Spec.RestartPolicy = v1.RestartPolicyNever }
-func deleted(p *v1.Pod)   { p.DeletionTimestamp = &metav1.Time{} }
+func deleted(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{} }
 
 func TestSandboxChanged(t *testing.T) {
 	hostPod := with(testPod("a"), func(p *v1.Pod) { p.Spec.HostNetwork = true })
@@ -139,8 +137,8 @@ func TestSandboxChanged(t *testing.T) {
 func TestComputePodActions(t *testing.T) {
 	withProbe := func(p *v1.Pod) { p.Spec.InitContainers[0].StartupProbe = &v1.Probe{} }
 	a, ab := func() *v1.Pod { return testPod("a") }, func() *v1.Pod { return testPod("a", "b") }
-	ij := func() *v1.Pod { return withInit(testPod("a"), "i", "j") }
-	si := func() *v1.Pod { return withInit(testPod("a"), "s", "i") }
+	ij := func() *v1.Pod { return with(testPod("a"), looptest.WithInit("i", "j")) }
+	si := func() *v1.Pod { return with(testPod("a"), looptest.WithInit("s", "i")) }
 	ownPolicy := with(ab(), func(p *v1.Pod) {
 		p.Spec.Containers[0].RestartPolicy = new(v1.ContainerRestartPolicyOnFailure)
 	})
@@ -152,25 +150,25 @@ func TestComputePodActions(t *testing.T) {
 		// Without a usable sandbox.
 		{ab(), "", "kill, sandbox 0, start 0, start 1"},
 		{ij(), "", "kill, sandbox 0, init 0"},
-		{with(a(), never), "old a=exited:1", "kill"},
-		{with(a(), never), "old", "kill, sandbox 1, start 0"},
-		{with(a(), never), "a=exited:1", "kill, sandbox 0, start 0"},
+		{with(a(), looptest.Never), "old a=exited:1", "kill"},
+		{with(a(), looptest.Never), "old", "kill, sandbox 1, start 0"},
+		{with(a(), looptest.Never), "a=exited:1", "kill, sandbox 0, start 0"},
 		{ab(), "old a=exited:0", "kill, sandbox 1, start 0, start 1"},
-		{with(ab(), onFailure), "old a=exited:0 b=exited:1", "kill, sandbox 1, start 1"},
-		{with(a(), onFailure), "old a=exited:0", "kill"},
+		{with(ab(), looptest.OnFailure), "old a=exited:0 b=exited:1", "kill, sandbox 1, start 1"},
+		{with(a(), looptest.OnFailure), "old a=exited:0", "kill"},
 		{ownPolicy, "old a=exited:0 b=exited:0", "kill, sandbox 1, start 1"},
 		{ij(), "old a=running j=exited:0", "kill, sandbox 1, init 0"},
 		// Regular containers.
 		{ab(), "ready a=created b=exited:0", "start 0, start 1"},
-		{with(ab(), onFailure), "ready a=exited:0 b=exited:1", "start 1"},
-		{with(a(), onFailure), "ready a=exited:0", "kill"},
-		{with(ab(), never), "ready a=exited:1 b=running", ""},
+		{with(ab(), looptest.OnFailure), "ready a=exited:0 b=exited:1", "start 1"},
+		{with(a(), looptest.OnFailure), "ready a=exited:0", "kill"},
+		{with(ab(), looptest.Never), "ready a=exited:1 b=running", ""},
 		{with(ab(), deleted), "ready a=exited:1 b=running", ""},
 		{a(), "ready a=unknown", "start 0, kill a: C" + tryKill},
 		{a(), "ready a=running:changed", "start 0, kill a: Container a definition changed, will be restarted"},
 		{a(), "ready a=running:liveness", "start 0, kill a: Container a failed liveness probe, will be restarted"},
-		{with(ab(), never), "ready a=running:liveness b=running", "kill a: Container a failed liveness probe"},
-		{with(a(), never), "ready a=running:liveness", "kill"},
+		{with(ab(), looptest.Never), "ready a=running:liveness b=running", "kill a: Container a failed liveness probe"},
+		{with(a(), looptest.Never), "ready a=running:liveness", "kill"},
 		{a(), "ready a=running:startup", "start 0, kill a: Container a failed startup probe, will be restarted"},
 		{a(), "ready a=running a=exited:1", ""},
 		// Init containers.
@@ -179,20 +177,20 @@ func TestComputePodActions(t *testing.T) {
 		{ij(), "ready i=running", ""},
 		{ij(), "ready i=exited:0", "init 1"},
 		{ij(), "ready i=exited:1", "init 0"},
-		{with(ij(), never), "ready i=exited:1", "kill"},
+		{with(ij(), looptest.Never), "ready i=exited:1", "kill"},
 		{with(ij(), deleted), "ready i=exited:1", "kill"},
 		{ij(), "ready i=exited:0:OOMKilled", "init 0"},
-		{with(ij(), onFailure), "ready i=exited:0:OOMKilled", "kill"},
+		{with(ij(), looptest.OnFailure), "ready i=exited:0:OOMKilled", "kill"},
 		{ij(), "ready i=unknown", "init 0, kill i: Init c" + tryKill},
-		{with(ij(), never), "ready i=unknown", "kill"},
+		{with(ij(), looptest.Never), "ready i=unknown", "kill"},
 		{ij(), "ready j=exited:0", "start 0"}, // the first was collected
 		{ij(), "ready j=exited:0 i=exited:1", "start 0"},
-		{with(ij(), never), "ready j=exited:1 i=exited:0", "kill"},
+		{with(ij(), looptest.Never), "ready j=exited:1 i=exited:0", "kill"},
 		{ij(), "ready a=running", ""},
 		{ij(), "ready a=created", "start 0"},
 		{ij(), "ready a=exited:1", "init 0"},
 		// Sidecars.
-		{withInit(testPod("a"), "i", "s"), "ready s=running", "start 0"},
+		{with(testPod("a"), looptest.WithInit("i", "s")), "ready s=running", "start 0"},
 		{si(), "ready s=running", "init 1"},
 		{si(), "ready i=running s=running", ""},
 		{with(si(), withProbe), "ready s=running", ""},
@@ -201,11 +199,11 @@ func TestComputePodActions(t *testing.T) {
 		{si(), "ready s=running:liveness a=running", "init 0, kill s: Init container s failed liveness probe"},
 		{si(), "ready s=running:changed", "init 0, init 1, kill s: Init container s definition changed"},
 		{si(), "ready s=exited:0", "init 0"},
-		{with(si(), never), "ready s=exited:0 a=running", "init 0"},
+		{with(si(), looptest.Never), "ready s=exited:0 a=running", "init 0"},
 		{si(), "ready a=running", "init 0"},
-		{with(si(), never), "ready s=unknown a=running", "init 0, kill s: Init c" + tryKill},
-		{with(si(), never), "ready s=exited:0 a=exited:0 i=exited:0", "kill"}, // sidecars do not keep a pod alive
-		{withInit(testPod("a"), "s", "i", "s2"), "ready a=running", "init 0, init 2"},
+		{with(si(), looptest.Never), "ready s=unknown a=running", "init 0, kill s: Init c" + tryKill},
+		{with(si(), looptest.Never), "ready s=exited:0 a=exited:0 i=exited:0", "kill"}, // sidecars do not keep a pod alive
+		{with(testPod("a"), looptest.WithInit("s", "i", "s2")), "ready a=running", "init 0, init 2"},
 	} {
 		got := computePodActions(inputOf(tt.pod, tt.state)).text()
 		looptest.Equal(t, fmt.Sprintf("%s, %q", tt.pod.Spec.RestartPolicy, tt.state), tt.want, got)

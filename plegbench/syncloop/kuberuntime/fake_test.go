@@ -321,18 +321,6 @@ func testPod(names ...string) *v1.Pod {
 	return p
 }
 
-// withInit adds init containers. Those whose name begins with s are sidecars.
-func withInit(p *v1.Pod, names ...string) *v1.Pod {
-	for _, n := range names {
-		c := v1.Container{Name: n, Image: "image:1"}
-		if n[0] == 's' {
-			c.RestartPolicy = new(v1.ContainerRestartPolicyAlways)
-		}
-		p.Spec.InitContainers = append(p.Spec.InitContainers, c)
-	}
-	return p
-}
-
 // failsWith expects an error's text.
 func failsWith(t *testing.T, want string, r Result) {
 	t.Helper()

@@ -86,7 +86,7 @@ func TestKillPodOrder(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newHarness(t)
-			p := withInit(testPod("a", "b"), "s1", "s2")
+			p := with(testPod("a", "b"), looptest.WithInit("s1", "s2"))
 			live := r.running(t, p)
 			for name, s := range tt.takes {
 				r.cri.takes["StopContainer "+name] = s * time.Second

@@ -114,7 +114,7 @@ func TestSyncFailures(t *testing.T) {
 			looptest.Equal(t, "first event", tt.event, r.recorded()[0])
 		})
 	}
-	r, p := newHarness(t), withInit(testPod("main"), "s", "init")
+	r, p := newHarness(t), with(testPod("main"), looptest.WithInit("s", "init"))
 	r.sync(t, p)
 	r.cri.fail["CreateContainer init"] = full
 	failsWith(t, `failed to "StartContainer" for "init" with CreateContainerError: "disk full"`, r.sync(t, p))

@@ -41,6 +41,25 @@ func Deleted(grace int64) func(*v1.Pod) {
 	return func(p *v1.Pod) { p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &now, &grace }
 }
 
+// WithInit returns an edit of a pod that adds init containers. Those whose name begins with s are sidecars.
+func WithInit(names ...string) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		for _, n := range names {
+			c := v1.Container{Name: n, Image: "image:1"}
+			if n[0] == 's' {
+				c.RestartPolicy = new(v1.ContainerRestartPolicyAlways)
+			}
+			p.Spec.InitContainers = append(p.Spec.InitContainers, c)
+		}
+	}
+}
+
+// Never is an edit of a pod whose containers are not restarted.
+func Never(p *v1.Pod) { p.Spec.RestartPolicy = v1.RestartPolicyNever }
+
+// OnFailure is an edit of a pod whose containers are restarted if they fail.
+func OnFailure(p *v1.Pod) { p.Spec.RestartPolicy = v1.RestartPolicyOnFailure }
+
 // Annotated is an edit of a pod that sets an annotation.
 func Annotated(key, value string) func(*v1.Pod) {
 	return func(p *v1.Pod) { metav1.SetMetaDataAnnotation(&p.ObjectMeta, key, value) }

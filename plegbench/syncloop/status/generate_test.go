@@ -26,22 +26,7 @@ func newPod(edits ...func(*v1.Pod)) *v1.Pod {
 
 func withB(p *v1.Pod) { p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: "b"}) }
 
-// withInit adds init containers. One named s is a sidecar.
-func withInit(names ...string) func(*v1.Pod) {
-	return func(p *v1.Pod) {
-		for _, n := range names {
-			c := v1.Container{Name: n}
-			if n == "s" {
-				c.RestartPolicy = new(v1.ContainerRestartPolicyAlways)
-			}
-			p.Spec.InitContainers = append(p.Spec.InitContainers, c)
-		}
-	}
-}
-
-func never(p *v1.Pod)     { p.Spec.RestartPolicy = v1.RestartPolicyNever }
-func onFailure(p *v1.Pod) { p.Spec.RestartPolicy = v1.RestartPolicyOnFailure }
-func deleted(p *v1.Pod)   { p.DeletionTimestamp = &metav1.Time{Time: noon()} }
+func deleted(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: noon()} }
 
 func static(p *v1.Pod) {
 	p.Annotations = map[string]string{pod.ConfigSourceAnnotation: pod.FileSource, pod.ConfigHashAnnotation: "h"}
@@ -91,22 +76,22 @@ func TestPhase(t *testing.T) {
 		{newPod(), "app=exited:3", true, failed},
 		{newPod(), "app=running", true, isRunning},
 		{newPod(static), "app=exited:0", true, isRunning},
-		{newPod(never), "app=exited:0", false, succeeded},
-		{newPod(never), "app=exited:1", false, failed},
-		{newPod(never, withB), "app=exited:1 b=running", false, isRunning},
-		{newPod(onFailure), "app=exited:0", false, succeeded},
-		{newPod(never), "app=crashed:0", false, failed},
-		{newPod(withInit("i")), "app=waits i=running", false, pending},
-		{newPod(withInit("i")), "app=running i=exited:0", false, isRunning},
-		{newPod(withInit("i")), "app=waits i=exited:1", false, pending},
-		{newPod(never, withInit("i")), "app=waits i=exited:1", false, failed},
-		{newPod(never, withInit("i")), "app=waits i=crashed:1", false, failed},
-		{newPod(withInit("s")), "app=waits s=running", false, pending},
-		{newPod(withInit("s")), "app=running s=running", false, isRunning}, // the sidecar starts again
-		{newPod(withInit("s")), "app=running s=waits", false, pending},
-		{newPod(withInit("s")), "app=running s=crashed:1", false, isRunning},
-		{newPod(never, withInit("s")), "app=exited:0 s=started", false, isRunning},
-		{newPod(never, withInit("s")), "app=exited:0 s=exited:137", false, succeeded},
+		{newPod(looptest.Never), "app=exited:0", false, succeeded},
+		{newPod(looptest.Never), "app=exited:1", false, failed},
+		{newPod(looptest.Never, withB), "app=exited:1 b=running", false, isRunning},
+		{newPod(looptest.OnFailure), "app=exited:0", false, succeeded},
+		{newPod(looptest.Never), "app=crashed:0", false, failed},
+		{newPod(looptest.WithInit("i")), "app=waits i=running", false, pending},
+		{newPod(looptest.WithInit("i")), "app=running i=exited:0", false, isRunning},
+		{newPod(looptest.WithInit("i")), "app=waits i=exited:1", false, pending},
+		{newPod(looptest.Never, looptest.WithInit("i")), "app=waits i=exited:1", false, failed},
+		{newPod(looptest.Never, looptest.WithInit("i")), "app=waits i=crashed:1", false, failed},
+		{newPod(looptest.WithInit("s")), "app=waits s=running", false, pending},
+		{newPod(looptest.WithInit("s")), "app=running s=running", false, isRunning}, // the sidecar starts again
+		{newPod(looptest.WithInit("s")), "app=running s=waits", false, pending},
+		{newPod(looptest.WithInit("s")), "app=running s=crashed:1", false, isRunning},
+		{newPod(looptest.Never, looptest.WithInit("s")), "app=exited:0 s=started", false, isRunning},
+		{newPod(looptest.Never, looptest.WithInit("s")), "app=exited:0 s=exited:137", false, succeeded},
 	} {
 		got := phase(tt.pod, statuses(tt.statuses), tt.terminal)
 		looptest.Equal(t, fmt.Sprint(tt.pod.Spec.RestartPolicy, tt.statuses, tt.terminal), tt.want, got)
@@ -182,12 +167,6 @@ func TestReadinessGates(t *testing.T) {
 	}
 }
 
-func allReady(_ *v1.Pod, st *v1.PodStatus) {
-	for i := range st.ContainerStatuses {
-		st.ContainerStatuses[i].Ready = true
-	}
-}
-
 func TestContainerStatuses(t *testing.T) {
 	was := func(state v1.ContainerState) v1.PodStatus {
 		return v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{
@@ -206,30 +185,30 @@ func TestContainerStatuses(t *testing.T) {
 		want    string
 	}{
 		{pod: newPod(), want: "app waiting ContainerCreating, 0"},
-		{pod: newPod(withInit("i")), want: "i waiting PodInitializing, 0; app waiting PodInitializing, 0"},
+		{pod: newPod(looptest.WithInit("i")), want: "i waiting PodInitializing, 0; app waiting PodInitializing, 0"},
 		{pod: newPod(), runtime: "app1=running app0=exited:1", want: "app running, was Error, 1"},
 		{pod: newPod(), runtime: "app0=exited:1", backOff: true, want: "app waiting CrashLoopBackOff, was Error, 0"},
-		{pod: newPod(never), runtime: "app0=exited:1", backOff: true, want: "app ended Error 1, 0"},
+		{pod: newPod(looptest.Never), runtime: "app0=exited:1", backOff: true, want: "app ended Error 1, 0"},
 		{pod: newPod(withB), backOff: true, want: "app waiting CrashLoopBackOff, 0; b waiting ContainerCreating, 0"},
 		{pod: newPod(), runtime: "app0=created", want: "app waiting , 0"},
 		{pod: newPod(), runtime: "app0=unknown", want: "app waiting , 0"},
 		{pod: newPod(), old: wasRunning, want: "app waiting ContainerCreating, was ContainerStatusUnknown, 4"},
-		{pod: newPod(never), old: wasKilled, want: "app ended OOMKilled 137, 4"},
+		{pod: newPod(looptest.Never), old: wasKilled, want: "app ended OOMKilled 137, 4"},
 		{pod: newPod(), old: wasKilled, runtime: "app0=running", want: "app running, was OOMKilled, 4"},
 		{
-			pod: newPod(withInit("z", "a")), runtime: "z0=exited:0",
+			pod: newPod(looptest.WithInit("z", "a")), runtime: "z0=exited:0",
 			want: "z ended Completed 0, 0; a waiting PodInitializing, 0; app waiting PodInitializing, 0",
 		},
 		{ // the init container must have succeeded, the sidecar not
-			pod: newPod(withInit("i", "s")), runtime: "app0=running",
+			pod: newPod(looptest.WithInit("i", "s")), runtime: "app0=running",
 			want: "i ended Completed 0, 0; s waiting PodInitializing, 0; app running, 0",
 		},
 		{
-			pod: newPod(withInit("i")), runtime: "i0=exited:1", backOff: true,
+			pod: newPod(looptest.WithInit("i")), runtime: "i0=exited:1", backOff: true,
 			want: "i waiting CrashLoopBackOff, was Error, 0; app waiting CrashLoopBackOff, 0",
 		},
 		{
-			pod: newPod(withInit("i")), runtime: "i0=exited:0", backOff: true,
+			pod: newPod(looptest.WithInit("i")), runtime: "i0=exited:0", backOff: true,
 			want: "i ended Completed 0, 0; app waiting CrashLoopBackOff, 0",
 		},
 	} {
@@ -271,14 +250,12 @@ func TestPhaseWithHistory(t *testing.T) {
 	}
 }
 
-// probes is an UpdateProbes that makes what runs ready.
-func probes(isReady bool) func(*v1.Pod, *v1.PodStatus) {
-	return func(_ *v1.Pod, st *v1.PodStatus) {
-		for _, list := range [][]v1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses} {
-			for i := range list {
-				list[i].Ready = isReady && list[i].State.Waiting == nil
-				list[i].Started = new(list[i].Ready)
-			}
+// allReady is an UpdateProbes that makes all ready but what waits.
+func allReady(_ *v1.Pod, st *v1.PodStatus) {
+	for _, list := range [][]v1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses} {
+		for i := range list {
+			list[i].Ready = list[i].State.Waiting == nil
+			list[i].Started = new(list[i].Ready)
 		}
 	}
 }

@@ -79,7 +79,7 @@ func (w *harness) status(t *testing.T) v1.PodStatus {
 
 // up is the status of a pod that runs.
 func up(p *v1.Pod) v1.PodStatus {
-	return Generate(GenerateInput{Pod: p, PodStatus: instances("app0=running"), UpdateProbes: probes(true)})
+	return Generate(GenerateInput{Pod: p, PodStatus: instances("app0=running"), UpdateProbes: allReady})
 }
 
 func done(p *v1.Pod, code string) v1.PodStatus {
