@@ -135,7 +135,6 @@ type SyncLoop struct {
 	liveness, readiness, startup *prober.Results
 	status                       *status.Manager
 	volumes                      *volumemanager.Manager
-	objects                      volumemanager.Objects
 	evictor                      *eviction.Manager
 	stats                        *stats.Provider
 	server                       *server.Server // nil without an address
@@ -314,19 +313,18 @@ func (s *SyncLoop) wire(registry, probes *prometheus.Registry) error {
 	})
 	s.cache = pleg.NewCache()
 	s.pods = pod.NewManager()
-	s.liveness, s.readiness, s.startup = prober.NewResults(), prober.NewResults(), prober.NewResults()
-	s.status = status.New(status.Config{
-		Client: s.cfg.Client, File: s.cfg.StatusFile, Pods: s.pods, Log: s.log,
-		Interval: p.StatusManager,
-		CouldRun: func(uid types.UID) bool { return s.workers.CouldHaveRunningContainers(uid) },
-	})
-	s.wireSources()
-	s.wireRuntime(int64(machine.Memory))
-	s.wirePLEG()
 	s.workers = podworkers.New(podworkers.Config{
 		Syncer: s, Cache: s.cache, Recorder: s.recorder, Log: s.log, Metrics: s.metrics,
 		ResyncInterval: p.Resync, BackOff: p.BackOff, TransientBackOff: p.Sync,
 	})
+	s.liveness, s.readiness, s.startup = prober.NewResults(), prober.NewResults(), prober.NewResults()
+	s.status = status.New(status.Config{
+		Client: s.cfg.Client, File: s.cfg.StatusFile, Pods: s.pods, Log: s.log,
+		Interval: p.StatusManager, CouldRun: s.workers.CouldHaveRunningContainers,
+	})
+	s.wireSources()
+	s.wireRuntime(int64(machine.Memory))
+	s.wirePLEG()
 	s.prober = prober.New(prober.Config{
 		Liveness: s.liveness, Readiness: s.readiness, Startup: s.startup,
 		Exec: s.runtime.Exec, GRPC: remote.CheckHealth, PodStatus: s.status.PodStatus,
@@ -383,18 +381,16 @@ func (s *SyncLoop) wireSources() {
 
 func (s *SyncLoop) wireRuntime(memory int64) {
 	k, p := s.cfg.Kubelet, s.cfg.Periods
-	s.objects = volumemanager.NewFileObjects(s.cfg.Objects)
+	var objects volumemanager.Objects = volumemanager.NewFileObjects(s.cfg.Objects)
 	if s.cfg.Objects == "" && s.cfg.Client != nil {
-		s.objects = volumemanager.NewAPIObjects(s.cfg.Client)
+		objects = volumemanager.NewAPIObjects(s.cfg.Client)
 	}
 	s.volumes = volumemanager.New(volumemanager.Config{
-		RootDir: s.cfg.RootDir, Objects: s.objects, NodeName: s.cfg.NodeName, Recorder: s.recorder, Log: s.log,
+		RootDir: s.cfg.RootDir, Objects: objects, NodeName: s.cfg.NodeName, Recorder: s.recorder, Log: s.log,
 		Metrics: s.metrics,
 		Pods:    s.pods.Pods, SourcesReady: s.allSourcesReady,
-		ShouldPodContainersBeTerminating: func(uid types.UID) bool {
-			return s.workers.ShouldPodContainersBeTerminating(uid)
-		},
-		ShouldPodRuntimeBeRemoved: func(uid types.UID) bool { return s.workers.ShouldPodRuntimeBeRemoved(uid) },
+		ShouldPodContainersBeTerminating: s.workers.ShouldPodContainersBeTerminating,
+		ShouldPodRuntimeBeRemoved:        s.workers.ShouldPodRuntimeBeRemoved,
 	})
 	s.backOff = kuberuntime.NewBackOff(p.CrashFirst, p.CrashMost, p.CrashReset)
 	result := func(results *prober.Results) kuberuntime.ProbeResult {
@@ -405,7 +401,7 @@ func (s *SyncLoop) wireRuntime(memory int64) {
 	}
 	_, noV2 := os.Stat(cgroupMount + "/cgroup.controllers")
 	s.images = images.New(images.Config{
-		Service: s.service, Objects: s.objects, Serialize: k.SerializeImagePulls, MaxParallel: k.MaxParallelImagePulls,
+		Service: s.service, Objects: objects, Serialize: k.SerializeImagePulls, MaxParallel: k.MaxParallelImagePulls,
 		QPS: float32(k.RegistryPullQPS), Burst: int(k.RegistryBurst), BackOff: p.PullFirst, MaxBackOff: p.PullMost,
 		InUse: s.imagesInUse,
 		Disk:  func(ctx context.Context) (uint64, uint64, error) { return s.stats.ImageDisk(ctx) },
@@ -414,7 +410,7 @@ func (s *SyncLoop) wireRuntime(memory int64) {
 		NodeName: s.cfg.NodeName, Recorder: s.recorder, Log: s.log, Metrics: s.metrics,
 	})
 	s.runtime = kuberuntime.New(kuberuntime.Config{
-		CRI: s.service, EnsureImage: s.images.EnsureImage, Mounts: s.volumes.Mounts, Objects: s.objects,
+		CRI: s.service, EnsureImage: s.images.EnsureImage, Mounts: s.volumes.Mounts, Objects: objects,
 		PrepareSafeSubpath: s.volumes.PrepareSafeSubpath,
 		Liveness:           result(s.liveness), Startup: result(s.startup), UnlimitedStarts: s.cfg.Unlimited,
 		BackOff: s.backOff, Recorder: s.recorder, Log: s.log, Metrics: s.metrics,
@@ -422,8 +418,8 @@ func (s *SyncLoop) wireRuntime(memory int64) {
 		ClusterDNS: k.ClusterDNS, ClusterDomain: k.ClusterDomain,
 		MemoryCapacity: memory, CgroupV2: noV2 == nil, CgroupParent: s.cgroupParent,
 		GCPolicy: *s.cfg.ContainerGC, GCPeriod: p.ContainerGC, SourcesReady: s.allSourcesReady,
-		ShouldPodContentBeRemoved: func(uid types.UID) bool { return s.workers.ShouldPodContentBeRemoved(uid) },
-		ShouldPodRuntimeBeRemoved: func(uid types.UID) bool { return s.workers.ShouldPodRuntimeBeRemoved(uid) },
+		ShouldPodContentBeRemoved: s.workers.ShouldPodContentBeRemoved,
+		ShouldPodRuntimeBeRemoved: s.workers.ShouldPodRuntimeBeRemoved,
 	})
 }
 
