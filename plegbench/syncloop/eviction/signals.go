@@ -18,6 +18,8 @@ import (
 	corev1 "k8s.io/component-helpers/scheduling/corev1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 	"k8s.io/utils/ptr"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
 // A Signal is a resource of which a node may run out.
@@ -273,11 +275,7 @@ func rank(pods []*v1.Pod, stats []statsapi.PodStats, signal Signal) []*v1.Pod {
 
 // statsOf returns the figures of a pod, or nil.
 func statsOf(stats []statsapi.PodStats, p *v1.Pod) *statsapi.PodStats {
-	i := slices.IndexFunc(stats, func(s statsapi.PodStats) bool { return s.PodRef.UID == string(p.UID) })
-	if i < 0 {
-		return nil
-	}
-	return &stats[i]
+	return pod.Find(stats, func(s statsapi.PodStats) bool { return s.PodRef.UID == string(p.UID) })
 }
 
 func trueFirst(a, b bool) int {

@@ -227,16 +227,15 @@ func (m *Manager) setConditions(node *v1.Node) {
 func setCondition(node *v1.Node, c *v1.NodeCondition) (old v1.ConditionStatus) {
 	c.LastHeartbeatTime = metav1.Now()
 	c.LastTransitionTime = c.LastHeartbeatTime
-	list := &node.Status.Conditions
-	i := slices.IndexFunc(*list, func(have v1.NodeCondition) bool { return have.Type == c.Type })
-	if i < 0 {
-		*list = append(*list, *c)
+	had := pod.Find(node.Status.Conditions, func(have v1.NodeCondition) bool { return have.Type == c.Type })
+	if had == nil {
+		node.Status.Conditions = append(node.Status.Conditions, *c)
 		return ""
 	}
-	if old = (*list)[i].Status; old == c.Status {
-		c.LastTransitionTime = (*list)[i].LastTransitionTime
+	if old = had.Status; old == c.Status {
+		c.LastTransitionTime = had.LastTransitionTime
 	}
-	(*list)[i] = *c
+	*had = *c
 	return old
 }
 

@@ -60,12 +60,17 @@ func IsSidecar(c *v1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
 
-// Container returns the container with that name in a list, or nil.
-func Container(in []v1.Container, name string) *v1.Container {
-	if i := slices.IndexFunc(in, func(c v1.Container) bool { return c.Name == name }); i >= 0 {
+// Find returns the first element of a list that matches, or nil.
+func Find[T any](in []T, match func(T) bool) *T {
+	if i := slices.IndexFunc(in, match); i >= 0 {
 		return &in[i]
 	}
 	return nil
+}
+
+// Container returns the container with that name in a list, or nil.
+func Container(in []v1.Container, name string) *v1.Container {
+	return Find(in, func(c v1.Container) bool { return c.Name == name })
 }
 
 // RestartPolicy is a container's own policy, or else its pod's, which is Always if not set.

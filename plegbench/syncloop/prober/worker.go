@@ -138,11 +138,7 @@ func (w *worker) step(ctx context.Context) bool {
 // statusOf returns the status of a container that was created, or nil.
 func statusOf(st *v1.PodStatus, name string) *v1.ContainerStatus {
 	all := slices.Concat(st.ContainerStatuses, st.InitContainerStatuses)
-	i := slices.IndexFunc(all, func(c v1.ContainerStatus) bool { return c.Name == name && c.ContainerID != "" })
-	if i < 0 {
-		return nil
-	}
-	return &all[i]
+	return pod.Find(all, func(c v1.ContainerStatus) bool { return c.Name == name && c.ContainerID != "" })
 }
 
 func (w *worker) set(ctx context.Context, r Result) { w.results.Set(ctx, w.id, w.key.uid, r) }

@@ -163,10 +163,7 @@ func ended(st *v1.ContainerStatus) *v1.ContainerStateTerminated {
 }
 
 func statusOf(in []v1.ContainerStatus, name string) *v1.ContainerStatus {
-	if i := slices.IndexFunc(in, func(st v1.ContainerStatus) bool { return st.Name == name }); i >= 0 {
-		return &in[i]
-	}
-	return nil
+	return pod.Find(in, func(st v1.ContainerStatus) bool { return st.Name == name })
 }
 
 // Reasons of conditions (pkg/kubelet/status/generate.go upstream).
@@ -206,10 +203,7 @@ func others(in []v1.PodCondition) []v1.PodCondition {
 }
 
 func condition(in []v1.PodCondition, t v1.PodConditionType) *v1.PodCondition {
-	if i := slices.IndexFunc(in, func(c v1.PodCondition) bool { return c.Type == t }); i >= 0 {
-		return &in[i]
-	}
-	return nil
+	return pod.Find(in, func(c v1.PodCondition) bool { return c.Type == t })
 }
 
 func setCondition(in []v1.PodCondition, c v1.PodCondition) []v1.PodCondition {
