@@ -15,12 +15,12 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 // What containers do and what is done to them then: all on one node, because most of the time is spent waiting.
@@ -51,9 +51,8 @@ func (n *node) checkLife() {
 	uid, ip := string(n.pod("life").UID), n.pod("life").Status.PodIP
 	want := ip + "\tlife-" + e2eNode + "\nsearch shop.svc.example.org svc.example.org example.org\n" +
 		"nameserver 192.0.2.53\noptions ndots:5\n"
-	if got := n.exec("life", "test -e /started && tail -1 /etc/hosts; cat /etc/resolv.conf"); got != want {
-		n.t.Errorf("hosts and resolv.conf are %q", got)
-	}
+	looptest.Equal(n.t, "hosts and resolv.conf", want,
+		n.exec("life", "test -e /started && tail -1 /etc/hosts; cat /etc/resolv.conf"))
 	logged := func(file, text string, times int) {
 		n.t.Helper()
 		n.await("the log "+file, func() error {
@@ -132,10 +131,8 @@ func (n *node) checkReadiness(w *web) {
 	})
 	w.code.Store(http.StatusFound)
 	n.awaitReady("readiness")
-	diff := cmp.Diff(before, n.running("readiness"))
-	if restarts := containerOf(n.pod("readiness")).RestartCount; diff != "" || restarts != 0 {
-		n.t.Errorf("readiness restarted a container %d times:\n%s", restarts, diff)
-	}
+	looptest.Equal(n.t, "running", before, n.running("readiness"))
+	looptest.Equal(n.t, "restarts", int32(0), containerOf(n.pod("readiness")).RestartCount)
 	n.event("readiness", "Unhealthy", "Readiness probe failed: HTTP probe failed with statuscode: 502")
 	n.event("refused", "Unhealthy", "connection refused")
 	if p := n.pod("refused"); hasCondition(p, v1.PodReady) || len(n.running("refused")) != 1 {
@@ -151,9 +148,7 @@ func (n *node) succeeded(name string) string {
 }
 
 func (n *node) checkInit() {
-	if got := n.succeeded("steps"); got != "first\nsecond\nmain\n" {
-		n.t.Errorf("the order was %q", got)
-	}
+	looptest.Equal(n.t, "order", "first\nsecond\nmain\n", n.succeeded("steps"))
 	for _, c := range n.pod("steps").Status.InitContainerStatuses {
 		if end := c.State.Terminated; end == nil || end.Reason != "Completed" || !c.Ready {
 			n.t.Errorf("%s: %+v", c.Name, c)
@@ -162,12 +157,8 @@ func (n *node) checkInit() {
 }
 
 func (n *node) checkSidecar() {
-	if got := n.succeeded("sidecar"); got != "up\n" {
-		n.t.Errorf("when main ran the sidecar had written %q", got)
-	}
-	if left := n.running("sidecar"); len(left) > 0 {
-		n.t.Errorf("after the end of main there runs %v", left)
-	}
+	looptest.Equal(n.t, "what the sidecar had written when main ran", "up\n", n.succeeded("sidecar"))
+	looptest.Equal(n.t, "running after the end of main", map[string]string{}, n.running("sidecar"))
 }
 
 func (n *node) checkImages() {
@@ -199,9 +190,7 @@ func (n *node) checkVolumes() {
 		"df -k /v/memory | tail -n 1 | tr -s ' ' | cut -d' ' -f2": "1024",
 		"echo kept > /v/memory/file; cat /v/memory/file":          "kept",
 	} {
-		if got := read(script); got != want {
-			n.t.Errorf("%s: %q, want %q", script, got, want)
-		}
+		looptest.Equal(n.t, script, want, read(script))
 	}
 	n.write(n.cfg.Objects, "settings", fmt.Appendf(nil, configMap, "blue"))
 	n.await("the changed ConfigMap", func() error {

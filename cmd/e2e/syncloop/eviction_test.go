@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,6 +22,7 @@ import (
 	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
 	"github.com/kdiag/kdiag/crictl/kubeletconfig"
 	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver/fake"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 const (
@@ -106,12 +106,8 @@ func TestEndToEndEviction(t *testing.T) {
 			if tt.condition != "" {
 				n.awaitCondition(client, tt.condition, v1.ConditionTrue)
 			}
-			if evicted := n.log.Lines("pod is evicted successfully"); !strings.Contains(evicted[0], tt.first) {
-				t.Errorf("%s was not evicted first: %q", tt.first, evicted)
-			}
-			if len(n.log.Lines(tt.log)) == 0 {
-				t.Errorf("the log has no %q", tt.log)
-			}
+			looptest.Contains(t, "first eviction", tt.first, n.log.Lines("pod is evicted successfully")[0])
+			n.log.Has(t, tt.log)
 			if tt.over {
 				e2etest.Must(t, os.Remove(filepath.Join(disk, "ballast")))
 				n.awaitCondition(client, tt.condition, v1.ConditionFalse)
@@ -145,9 +141,7 @@ func (n *node) checkPressure(client *fake.Client, disk string) {
 		return p.Status.Phase == v1.PodFailed && p.Status.Message == message
 	})
 	after := map[string]string{"modest": unharmed(get("modest")), "idle": unharmed(get("idle"))}
-	if diff := cmp.Diff(before, after); diff != "" {
-		n.t.Errorf("the others did not stay as they were:\n%s", diff)
-	}
+	looptest.Equal(n.t, "the others", before, after)
 }
 
 // newSmallNode makes a node with a small disk, an API server in memory and some of the pods of eviction.yaml.
@@ -156,14 +150,8 @@ func newSmallNode(
 ) (n *node, client *fake.Client, disk string) {
 	t.Helper()
 	disk = t.TempDir()
-	if err := unix.Mount("tmpfs", disk, "tmpfs", 0, fmt.Sprintf("size=%d", diskSize)); err != nil {
-		t.Fatalf("mounting a small disk: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(disk, 0); err != nil {
-			t.Error(err)
-		}
-	})
+	e2etest.Must(t, unix.Mount("tmpfs", disk, "tmpfs", 0, fmt.Sprintf("size=%d", diskSize)))
+	t.Cleanup(func() { e2etest.Must(t, unix.Unmount(disk, 0)) })
 	n = newNode(t, 20)
 	n.cfg.RootDir = filepath.Join(disk, "root")
 	settings(n.cfg.Kubelet)
@@ -240,7 +228,8 @@ func (n *node) awaitCondition(client *fake.Client, kind v1.NodeConditionType, is
 	n.t.Helper()
 	n.await(fmt.Sprintf("%s %s", kind, is), func() error {
 		node := &v1.Node{}
-		if err := client.Get(n.t.Context(), "", e2eNode, node); err != nil || !slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool {
+		err := client.Get(n.t.Context(), "", e2eNode, node)
+		if err != nil || !slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool {
 			return c.Type == kind && c.Status == is
 		}) {
 			return fmt.Errorf("%+v, %w", node.Status.Conditions, err)

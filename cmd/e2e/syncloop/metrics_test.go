@@ -26,6 +26,7 @@ import (
 	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
 	"github.com/kdiag/kdiag/plegbench/syncloop"
 	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver/fake"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 // metrics-server's questions, with its token: the usage of CPU and memory is that of the cgroups at that time.
@@ -65,13 +66,11 @@ func TestEndToEndMetrics(t *testing.T) {
 	n.awaitReady("busy")
 
 	for token, want := range map[string]int{"": 401, "unknown": 401, "somebody": 403, "metrics-server": 200} {
-		if code, text := n.ask("/metrics/resource", token); code != want {
-			t.Errorf("%q: %d %s, want %d", token, code, text, want)
-		}
+		code, _ := n.ask("/metrics/resource", token)
+		looptest.Equal(t, "code for "+token, want, code)
 	}
-	if code, _ := n.ask("/pods", "metrics-server"); code != http.StatusForbidden {
-		t.Errorf("/pods: %d", code)
-	}
+	code, _ := n.ask("/pods", "metrics-server")
+	looptest.Equal(t, "code of /pods", http.StatusForbidden, code)
 	start := time.Now()
 	before, set := n.used("busy")
 	var sample func(name, of string) float64

@@ -12,7 +12,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
@@ -40,7 +39,6 @@ func TestEndToEndPods(t *testing.T) {
 			t.Errorf("%s has the address %q, which is not the plugin's", p.Name, got.PodIP)
 		}
 	}
-	n.checkServer(len(pods))
 	n.sub("edit", func() { n.edit(pods[0]) })
 	n.sub("delete", func() { n.deletePod(pods[1]) })
 	n.sub("hash", func() { n.changeImage(pods[2]) })
@@ -110,24 +108,6 @@ func (n *node) changeImage(p *v1.Pod) {
 	if sandboxes, _ := n.list(n.t.Context(), labels); len(sandboxes) != 1 {
 		n.t.Errorf("the pod has the sandboxes %v, not its first one only", sandboxes)
 	}
-}
-
-// checkServer asks the server for the figures of all pods.
-func (n *node) checkServer(pods int) {
-	n.t.Helper()
-	n.await("the stats of all pods", func() error {
-		var summary statsapi.Summary
-		n.get("/stats/summary", &summary)
-		for _, p := range summary.Pods {
-			if p.CPU == nil || p.Memory == nil || len(p.Containers) != 1 || p.Containers[0].Rootfs == nil {
-				return fmt.Errorf("%s: %+v", p.PodRef.Name, p)
-			}
-		}
-		if len(summary.Pods) != pods {
-			return fmt.Errorf("%d pods, want %d", len(summary.Pods), pods)
-		}
-		return nil
-	})
 }
 
 // get returns an answer of the server, which is decoded as JSON unless into is nil.

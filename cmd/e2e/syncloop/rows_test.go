@@ -20,6 +20,7 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver/fake"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/kuberuntime"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
@@ -45,9 +46,7 @@ func TestEndToEndVolumes(t *testing.T) {
 			"stat -Lc '%g %a' /password/key":                  "4242 440\n",
 			"id -G | tr ' ' '\n' | grep 4":                    "4242\n4343\n",
 		} {
-			if got := n.exec("parts", script); got != want {
-				n.t.Errorf("%s: %q, want %q", script, got, want)
-			}
+			looptest.Equal(n.t, script, want, n.exec("parts", script))
 		}
 		uid := n.pod("parts").UID
 		n.remove("parts")
@@ -59,12 +58,12 @@ func TestEndToEndVolumes(t *testing.T) {
 			return w != nil && w.Reason == "CreateContainerConfigError"
 		})
 		const want = `failed to prepare subPath for volumeMount "disk" of container "c"`
-		if got := containerOf(p).State.Waiting.Message; got != want {
-			n.t.Errorf("%q, want %q", got, want)
-		}
+		looptest.Equal(n.t, "message", want, containerOf(p).State.Waiting.Message)
 	})
 	n.sub("late sources", func() {
-		for _, text := range []string{`configmap \"late\" not found`, `secret \"late\" not found`, "hostPath type check failed"} {
+		for _, text := range []string{
+			`configmap \"late\" not found`, `secret \"late\" not found`, "hostPath type check failed",
+		} {
 			n.await("the failure", func() error {
 				if len(n.log.Lines(text)) == 0 {
 					return fmt.Errorf("no line with %s", text)
@@ -76,9 +75,7 @@ func TestEndToEndVolumes(t *testing.T) {
 			"kind: Secret\nmetadata: {name: late, namespace: shop}\nstringData: {c: d}\n"))
 		e2etest.Must(n.t, os.Mkdir(host, 0o755))
 		n.awaitReady("late")
-		if got := n.exec("late", "cat /map/a /key/c; ls -d /host"); got != "bd/host\n" {
-			n.t.Errorf("it has %q", got)
-		}
+		looptest.Equal(n.t, "content", "bd/host\n", n.exec("late", "cat /map/a /key/c; ls -d /host"))
 	})
 	n.sub("readiness after startup", func() {
 		n.awaitReady("startup")
@@ -87,9 +84,7 @@ func TestEndToEndVolumes(t *testing.T) {
 		p.Name = "again"
 		n.apply(p)
 		n.awaitReady("again")
-		if triggered := n.log.Lines("Triggered Probe by manual run"); !strings.Contains(fmt.Sprint(triggered), "again") {
-			n.t.Errorf("probes out of turn: %q", triggered)
-		}
+		looptest.Contains(n.t, "out of turn", "again", fmt.Sprint(n.log.Lines("Triggered Probe by manual run")))
 	})
 }
 
@@ -226,13 +221,6 @@ func TestEndToEndGarbage(t *testing.T) {
 				n.apply(newPod("crash", shell("c", "exit 3")))
 				n.awaitPod("restarts", "crash", func(p *v1.Pod) bool { return containerOf(p).RestartCount >= 4 })
 				dead(n, "crash", 2)
-			},
-		},
-		"instances of a container, by the collector": {
-			kuberuntime.GCPolicy{MaxPerPodContainer: 0, MaxContainers: -1}, 100 * time.Millisecond, func(n *node) {
-				n.apply(endedPod("done-0"))
-				n.awaitPod("its end", "done-0", hasEnded)
-				dead(n, "done-0", 0)
 			},
 		},
 		"the node's": {

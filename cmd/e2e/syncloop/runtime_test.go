@@ -9,13 +9,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
 	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 // A syncLoop that is started again takes over what runs and ends what is not wanted any more; so it does with a
@@ -40,9 +40,7 @@ func TestEndToEndRestarts(t *testing.T) {
 	names = names[:2]
 	delete(before, "unwanted")
 	n.unchanged("the restart of the syncLoop", names, before)
-	if len(n.log.Lines("Clean up containers for orphaned pod we had not seen before")) == 0 {
-		t.Error("the log has no line about the orphan")
-	}
+	n.log.Has(t, "Clean up containers for orphaned pod we had not seen before")
 
 	e2etest.Must(t, n.box.Restart(t.Context()))
 	n.unchanged("the restart of containerd", names, before)
@@ -64,9 +62,7 @@ func TestEndToEndRestarts(t *testing.T) {
 	if err != nil || got.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		t.Errorf("the container of another is %v, %v", got, err)
 	}
-	if got := n.Snapshot().Foreign; got != 1 {
-		t.Errorf("%d pods of others were counted, want 1", got)
-	}
+	looptest.Equal(t, "pods of others", 1, n.Snapshot().Foreign)
 }
 
 // allRunning waits until the pods are ready and returns what runs of them.
@@ -94,13 +90,9 @@ func (n *node) unchanged(after string, names []string, before map[string]map[str
 		}
 		return n.nodeReady()
 	})
-	if diff := cmp.Diff(before, n.allRunning(names)); diff != "" {
-		n.t.Errorf("after %s (-before +after):\n%s", after, diff)
-	}
+	looptest.Equal(n.t, "running after "+after, before, n.allRunning(names))
 	for _, name := range names {
-		if got := containerOf(n.pod(name)).RestartCount; got != 0 {
-			n.t.Errorf("after %s: %s has %d restarts", after, name, got)
-		}
+		looptest.Equal(n.t, "restarts of "+name+" after "+after, int32(0), containerOf(n.pod(name)).RestartCount)
 	}
 }
 
@@ -150,9 +142,7 @@ func TestEndToEndEventedPLEG(t *testing.T) {
 	e2etest.Must(t, err)
 	const line = "Fall back to Generic PLEG relisting since Evented PLEG is not working"
 	if strings.HasPrefix(version.GetRuntimeVersion(), "1.6.") { // containerd has events since 1.7
-		if len(n.log.Lines(line)) == 0 {
-			t.Errorf("the log has no %q", line)
-		}
+		n.log.Has(t, line)
 		return
 	}
 	if relists := n.Snapshot().PLEG.Relists; len(n.log.Lines(line)) > 0 || relists != 1 {

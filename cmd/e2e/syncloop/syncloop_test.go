@@ -54,14 +54,7 @@ type node struct {
 // call. After the test all that is left of it is removed, and looked for.
 func newNode(t *testing.T, faster float64) *node {
 	t.Helper()
-	box, err := nodebox.Start(t.Context(), nodebox.Options{Network: true})
-	e2etest.Must(t, err)
-	t.Cleanup(func() {
-		if err := box.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	n := &node{t: t, box: box}
+	n := &node{t: t, box: e2etest.StartContainerd(t, nodebox.Options{Network: true})}
 	dir := t.TempDir()
 	kubelet, _, err := syncloop.LoadKubelet("", map[string][]string{"cgroup-root": {filepath.Base(n.box.Dir())}})
 	e2etest.Must(t, err)
@@ -81,9 +74,8 @@ func newNode(t *testing.T, faster float64) *node {
 	for _, d := range []string{n.cfg.Manifests, n.cfg.Objects} {
 		e2etest.Must(t, os.Mkdir(d, 0o755))
 	}
-	if n.cri, err = remote.Dial(n.box.Endpoint(), remote.Options{Log: logr.Discard()}); err != nil {
-		t.Fatal(err)
-	}
+	n.cri, err = remote.Dial(n.box.Endpoint(), remote.Options{Log: logr.Discard()})
+	e2etest.Must(t, err)
 	t.Cleanup(n.end)
 	return n
 }
