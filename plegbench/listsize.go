@@ -50,7 +50,7 @@ type response struct {
 	part  bool // bytes is a lower bound
 }
 
-// refused takes the size that gRPC states when it refuses a message as too large: that of the whole list.
+// refused takes the size that gRPC states when it refuses a message as too large: the size of the whole list.
 func (r *response) refused(c crictl.Call) {
 	if c.Code == crictl.ResourceExhausted && c.Bytes > 0 {
 		*r = response{bytes: max(r.bytes, c.Bytes), known: true}

@@ -46,8 +46,8 @@ type MonitorOptions struct {
 	Done func(crictl.Call)
 }
 
-// A known is an object that a Monitor remembers between rounds. Its strings are copies: those of a list keep pieces of
-// it alive.
+// A known is an object that a Monitor remembers between rounds. Its strings are copies: strings of a list keep
+// pieces of it alive.
 type known struct {
 	id, kind, pod string
 	state         string      // as listed last; empty if it was never listed

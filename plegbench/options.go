@@ -9,7 +9,7 @@ import (
 	"github.com/kdiag/kdiag/crictl"
 )
 
-// Options control how much is measured. The zero value is that of kdiag pleg.
+// Options control how much is measured. kdiag pleg uses the zero value.
 type Options struct {
 	// Samples is the number of relists, the first of which is the pair of lists among the probes. Default 5, or no
 	// bound when For is set.

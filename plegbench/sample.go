@@ -84,9 +84,9 @@ func variance(times []float64) float64 {
 }
 
 // around returns the range of a cost of which part is guessed from a sample. Of a stratum in which n objects answered
-// and u are guessed, the total has the variance u(n+u)v/n, with v that of a single time: a draw of n from n+u without
-// return (W. G. Cochran, Sampling Techniques, 3rd edition, 2.6 and 5.4). Strata are independent. The range never
-// begins below the measured part.
+// and u are guessed, the total has the variance u(n+u)v/n, where v is the variance of a single time: a draw of n from
+// n+u without return (W. G. Cochran, Sampling Techniques, 3rd edition, 2.6 and 5.4). Strata are independent. The range
+// never begins below the measured part.
 func (p *projection) around(cost time.Duration, pods []*podCost) *Range {
 	var guessed [strata]int
 	for _, pod := range pods {

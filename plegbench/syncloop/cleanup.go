@@ -219,7 +219,7 @@ func stopSlice(ctx context.Context, slice string) error {
 const cgroupRootFile = "io.kdiag.syncloop.cgroups"
 
 // forgetCgroups removes the cgroups below the root on record, with their slices, and the file. At the top of the
-// hierarchy kubepods may be that of a kubelet, and stays.
+// hierarchy kubepods may belong to a kubelet, and stays.
 func forgetCgroups(mount, rootDir string, stop func(slice string) error) error {
 	file := filepath.Join(rootDir, cgroupRootFile)
 	root, err := os.ReadFile(file)
@@ -266,7 +266,7 @@ func removeTrees(mount, path string) {
 	}
 }
 
-// hierarchies are the mount itself, which is the one of version 2, and all folders in it, those of version 1.
+// hierarchies returns the mount itself, for version 2, and all folders in it, for version 1.
 func hierarchies(mount string) []string {
 	below, _ := filepath.Glob(filepath.Join(mount, "*"))
 	return append(below, mount)
@@ -324,7 +324,7 @@ func logOwner(dir string) (string, error) {
 	return strings.TrimSpace(string(data)), err
 }
 
-// removeLogs removes the logs of a node, but not those of another.
+// removeLogs removes the logs of a node, and leaves the logs of another node.
 func removeLogs(dir, node string) error {
 	if owner, err := logOwner(dir); err != nil || owner != node {
 		return err

@@ -68,7 +68,7 @@ func (s *SyncLoop) HandlePodRemoves(pods []*v1.Pod) {
 }
 
 // HandlePodReconcile stores pods of which only the status has changed. The status manager restores their status. A pod
-// is synced if that of a readiness gate has changed.
+// is synced if the condition of a readiness gate has changed.
 func (s *SyncLoop) HandlePodReconcile(pods []*v1.Pod) {
 	start := time.Now()
 	for _, p := range pods {

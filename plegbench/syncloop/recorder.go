@@ -11,7 +11,7 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver"
 )
 
-// eventVerbosity is that of events in the log (pkg/kubelet/kubelet.go and cmd/kubelet/app/server.go upstream).
+// eventVerbosity is the verbosity of events in the log (pkg/kubelet/kubelet.go and cmd/kubelet/app/server.go upstream).
 const eventVerbosity = 3
 
 // A Recorder writes the events of a node to the log, and to the API server if there is one. It is safe for use by

@@ -36,7 +36,7 @@ type LoopState struct {
 
 // A Channel is one that syncLoopIteration reads.
 type Channel struct {
-	Name string // the kubelet's; those of the three kinds of probes count as one
+	Name string // the kubelet's; the channels of the three kinds of probes count as one
 	Read int64  // values so far
 	Last time.Time
 	What string // the last value, in a few words

@@ -456,7 +456,7 @@ func (t *Trace) textOf(l traceLine, values map[string]any) string {
 	return ""
 }
 
-// actionsText tells what is to be done: create sandbox, start setup. It is empty for nothing.
+// actionsText names the actions, such as "create sandbox, start setup". It is empty without any.
 func actionsText(t *Trace, values map[string]any) string {
 	a, ok := values["podActions"].(kuberuntime.PodActions)
 	if !ok {

@@ -35,7 +35,7 @@ type Client struct {
 	access     rest.Interface // reviews
 }
 
-// Limits are those of a kubelet's clients. Its heartbeats have none, so that a busy node is not taken for dead.
+// Limits are the limits of a kubelet's clients. Its heartbeats have none, so that a busy node is not taken for dead.
 type Limits struct {
 	QPS        float32 // kubeAPIQPS
 	Burst      int     // kubeAPIBurst

@@ -50,7 +50,7 @@ func emptyDirLimitEviction(p *v1.Pod, s *statsapi.PodStats) string {
 	return ""
 }
 
-// podEphemeralStorageLimitEviction returns that for the limits of all containers together.
+// podEphemeralStorageLimitEviction returns the message of an eviction for the limits of all containers together, or "".
 func podEphemeralStorageLimitEviction(p *v1.Pod, s *statsapi.PodStats) string {
 	limit, ok := podresource.PodLimits(p, podresource.PodResourcesOptions{})[v1.ResourceEphemeralStorage]
 	if !ok || bytes(s.EphemeralStorage) <= limit.Value() {
@@ -59,7 +59,7 @@ func podEphemeralStorageLimitEviction(p *v1.Pod, s *statsapi.PodStats) string {
 	return fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", &limit)
 }
 
-// containerEphemeralStorageLimitEviction returns that for the limit of one container.
+// containerEphemeralStorageLimitEviction returns the message of an eviction for the limit of one container, or "".
 func containerEphemeralStorageLimitEviction(p *v1.Pod, s *statsapi.PodStats) string {
 	for _, used := range s.Containers {
 		c := cmp.Or(pod.Container(p.Spec.Containers, used.Name), &v1.Container{})

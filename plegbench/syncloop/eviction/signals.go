@@ -239,7 +239,7 @@ func (s state) next(all []Threshold, o observations, now time.Time) (n state, st
 	return n, starved
 }
 
-// conditions are those that were found within the transition period.
+// conditions returns the conditions that were found within the transition period.
 func (s state) conditions(period time.Duration, now time.Time) []v1.NodeConditionType {
 	var out []v1.NodeConditionType
 	for _, c := range []v1.NodeConditionType{v1.NodeMemoryPressure, v1.NodeDiskPressure, v1.NodePIDPressure} {

@@ -28,7 +28,7 @@ type Objects interface {
 }
 
 // pullSecrets returns the pull secrets of a pod. One that cannot be read is left out with an event. A static pod
-// without any has those of its service account, as the API server's admission gives them to other pods.
+// without any has the pull secrets of its service account, as the API server's admission gives them to other pods.
 func (m *Manager) pullSecrets(ctx context.Context, p *v1.Pod) (secrets []*v1.Secret) {
 	refs := p.Spec.ImagePullSecrets
 	if len(refs) == 0 && pod.IsStatic(p) {

@@ -84,7 +84,7 @@ func networkMode(p *v1.Pod) runtimeapi.NamespaceMode {
 	return runtimeapi.NamespaceMode_POD
 }
 
-// namespaces are those of a pod's sandbox and containers.
+// namespaces returns the namespaces of a pod's sandbox and containers.
 func namespaces(p *v1.Pod) *runtimeapi.NamespaceOption {
 	o := &runtimeapi.NamespaceOption{
 		Network: networkMode(p), Ipc: runtimeapi.NamespaceMode_POD, Pid: runtimeapi.NamespaceMode_CONTAINER,
@@ -153,7 +153,7 @@ func capabilities(c *v1.Capabilities) *runtimeapi.Capability {
 	return &runtimeapi.Capability{AddCapabilities: names(c.Add), DropCapabilities: names(c.Drop)}
 }
 
-// propagation is that of mounts which appear below a mount later.
+// propagation is how mounts propagate that appear below a mount later.
 var propagation = map[v1.MountPropagationMode]runtimeapi.MountPropagation{
 	v1.MountPropagationHostToContainer: runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER,
 	v1.MountPropagationBidirectional:   runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL,
@@ -319,8 +319,8 @@ func (s *podSync) value(ctx context.Context, e *v1.EnvVar) (value string, ok boo
 	return string(found), ok, err
 }
 
-// field is the text of a field of the pod: those of volumes, and those that are known only once the pod has its
-// addresses.
+// field returns the text of a field of the pod: the fields of volumes, and fields that are known only once the pod has
+// its addresses.
 func (s *podSync) field(path string) (string, error) {
 	host := strings.Join(s.HostIPs[:min(1, len(s.HostIPs))], "")
 	switch path {

@@ -77,7 +77,7 @@ func Drain[T any](ch <-chan T) (all []T) {
 	}
 }
 
-// Run runs a part until stop is called or the test ends. Its error must be that of its context.
+// Run runs a part until stop is called or the test ends. It must return the error of its context.
 func Run(t *testing.T, run func(context.Context) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

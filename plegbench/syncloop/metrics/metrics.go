@@ -53,10 +53,10 @@ type Metrics struct {
 	OrphanVolumesCleanFail prometheus.Gauge
 }
 
-// runtimeBuckets are those of kubelet_runtime_operations_duration_seconds: 5 ms to 745 s.
+// runtimeBuckets are the buckets of kubelet_runtime_operations_duration_seconds: 5 ms to 745 s.
 func runtimeBuckets() []float64 { return prometheus.ExponentialBuckets(.005, 2.5, 14) }
 
-// New makes the metrics and registers them: those of probes with probes, all others with main.
+// New makes the metrics and registers them: the metrics of probes with probes, all others with main.
 func New(main, probes prometheus.Registerer) *Metrics {
 	m, p := promauto.With(main), promauto.With(probes)
 	opts := func(name, help string) prometheus.Opts {

@@ -70,7 +70,7 @@ func (m Machine) capacity(maxPods int) v1.ResourceList {
 	}
 }
 
-// Addresses are the node's: that of the interface with the default route, if there is one, and the host's name.
+// Addresses returns the address of the interface with the default route, if there is one, and the host's name.
 func Addresses(hostname string) []v1.NodeAddress {
 	name := v1.NodeAddress{Type: v1.NodeHostName, Address: hostname}
 	ip, err := utilnet.ChooseHostInterface()

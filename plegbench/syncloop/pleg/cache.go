@@ -59,7 +59,7 @@ func (c *Cache) get(uid types.UID) *cacheEntry {
 }
 
 // GetNewerThan returns the same as Get, but waits until it is newer than t. It has no deadline: while PLEG hangs its
-// callers hang. ctx is that of the whole syncLoop, not of a pod's sync: upstream has no context here at all.
+// callers hang. ctx ends with the whole syncLoop, not with a pod's sync: upstream has no context here at all.
 func (c *Cache) GetNewerThan(ctx context.Context, uid types.UID, t time.Time) (*container.PodStatus, error) {
 	c.mu.Lock()
 	if c.newer(uid, t) {
@@ -84,7 +84,7 @@ func (c *Cache) newer(uid types.UID, t time.Time) bool {
 	return c.global.After(t) || e.modified.After(t) || e.observed.After(t)
 }
 
-// Set stores a pod's status, or the error of its inspection, as of a time, and reports whether it did.
+// Set stores a pod's status, or the error of its inspection, with its time, and reports whether it did.
 func (c *Cache) Set(uid types.UID, status *container.PodStatus, err error, at time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

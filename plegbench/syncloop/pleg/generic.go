@@ -425,7 +425,7 @@ func (g *Generic) takeMark(uid types.UID) bool {
 // pkg/kubelet/pleg/generic.go).
 const nonExistent container.State = "non-existent"
 
-// A podRecord has the containers and sandboxes of one pod as of its last events, and the pod as it was last listed, nil
+// A podRecord has the containers and sandboxes of one pod at its last events, and the pod as it was last listed, nil
 // if it is gone. While a pod cannot be inspected old does not change, so that the next relist finds the same difference
 // again.
 type podRecord struct {
@@ -433,7 +433,7 @@ type podRecord struct {
 	current *container.Pod
 }
 
-// states are those of the containers and sandboxes of a listed pod, by id. The pod may be nil.
+// states returns the states of the containers and sandboxes of a listed pod, by id. The pod may be nil.
 func states(pod *container.Pod) map[string]container.State {
 	if pod == nil {
 		return nil
@@ -466,7 +466,7 @@ func computeEvents(uid types.UID, id string, from, to container.State) []Event {
 	return nil
 }
 
-// keptIPs are the addresses of a new status. A pod without a ready sandbox keeps those of its last status.
+// keptIPs returns the addresses of a new status. A pod without a ready sandbox keeps its last addresses.
 func keptIPs(status, before *container.PodStatus) []string {
 	if len(status.IPs) > 0 || slices.ContainsFunc(status.SandboxStatuses, func(sb *runtimeapi.PodSandboxStatus) bool {
 		return container.SandboxState(sb.GetState()) == container.Running

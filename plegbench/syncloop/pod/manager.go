@@ -126,7 +126,7 @@ func NewMirrors(client Client, nodeName string, node func() *v1.Node, log logr.L
 	return &Mirrors{client, nodeName, node, log}
 }
 
-// same reports whether a mirror is that of a static pod, in its present version.
+// same reports whether a mirror belongs to a static pod in its present version.
 func same(static, mirror *v1.Pod) bool {
 	hash, ok := mirror.Annotations[ConfigMirrorAnnotation]
 	return ok && FullName(static) == FullName(mirror) && hash == static.Annotations[ConfigHashAnnotation]

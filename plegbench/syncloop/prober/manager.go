@@ -111,7 +111,7 @@ func (m *Manager) AddPod(p *v1.Pod) {
 	}
 }
 
-// StopLivenessAndStartup ends these workers of a terminating pod, except those of sidecars.
+// StopLivenessAndStartup ends these workers of a terminating pod, except the workers of sidecars.
 func (m *Manager) StopLivenessAndStartup(p *v1.Pod) {
 	m.stop(func(k key) bool {
 		return k.uid == p.UID && k.kind != readiness && pod.Container(p.Spec.Containers, k.container) != nil

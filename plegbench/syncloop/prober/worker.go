@@ -168,13 +168,13 @@ func (w *worker) probe(ctx context.Context, st *v1.PodStatus) {
 	}
 }
 
-// labels are those of prober_probe_total.
+// labels returns the labels of prober_probe_total.
 func (w *worker) labels(r Result) []string {
 	result := map[Result]string{Success: "successful", Failure: "failed", Unknown: "unknown"}[r]
 	return []string{w.key.kind.String(), result, w.container.Name, w.pod.Name, w.pod.Namespace, string(w.key.uid)}
 }
 
-// durationLabels are those of prober_probe_duration_seconds.
+// durationLabels returns the labels of prober_probe_duration_seconds.
 func (w *worker) durationLabels() []string {
 	return []string{w.key.kind.String(), w.container.Name, w.pod.Name, w.pod.Namespace}
 }

@@ -105,7 +105,7 @@ func (t *timeline) add(what What, detail string) {
 	}
 }
 
-// seconds are those of a duration in this run and at a kubelet's own pace.
+// seconds returns the seconds of a duration in this run and at a kubelet's own pace.
 func (t *timeline) seconds(d time.Duration) (run, kubelet *float64) {
 	return new(d.Seconds()), new(d.Seconds() * t.speed)
 }

@@ -110,7 +110,7 @@ func (s *Server) filter(next http.Handler) http.Handler {
 	})
 }
 
-// subresources are those of the node that stand for a path; one of them is enough.
+// subresources returns the subresources of the node that stand for a path; a right to one of them is enough.
 func subresources(path string) []string {
 	below := func(top string) bool { return path == top || strings.HasPrefix(path, top+"/") }
 	switch {

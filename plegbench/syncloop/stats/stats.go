@@ -63,8 +63,8 @@ type Provider struct {
 	turn        chan struct{} // holds a token during a measurement; guards the fields below
 	last        *statsapi.Summary
 	lastAt      time.Time
-	cpu         map[string]*statsapi.CPUStats // of the node, pods and containers, as of the last summary
-	sizes, next map[string]*statsapi.FsStats  // of directories, as of the last summary and of the one being made
+	cpu         map[string]*statsapi.CPUStats // of the node, pods and containers, in the last summary
+	sizes, next map[string]*statsapi.FsStats  // of directories, in the last summary and in the one being made
 }
 
 // New makes a Provider. A root without proc is an error.
@@ -204,7 +204,7 @@ func (p *Provider) figures(ctx context.Context, ours map[string]string) (
 	return containers, sandboxes, err
 }
 
-// container turns the runtime's figures of a container into those of a summary. Those of swap are zero without any.
+// container converts the runtime's figures of a container for a summary. Swap is zero without any.
 func (p *Provider) container(
 	pod statsapi.PodReference, c *runtimeapi.Container, s *runtimeapi.ContainerStats,
 ) statsapi.ContainerStats {
@@ -229,7 +229,7 @@ func (p *Provider) container(
 	return out
 }
 
-// cpu turns the runtime's figures into those of a summary; nil without any.
+// cpu converts the runtime's figures for a summary; nil without any.
 func cpu(c *runtimeapi.CpuUsage) *statsapi.CPUStats {
 	if c.GetUsageCoreNanoSeconds() == nil {
 		return nil
@@ -240,7 +240,7 @@ func cpu(c *runtimeapi.CpuUsage) *statsapi.CPUStats {
 	}
 }
 
-// memory turns the runtime's figures into those of a summary; nil without any.
+// memory converts the runtime's figures for a summary; nil without any.
 func memory(m *runtimeapi.MemoryUsage) *statsapi.MemoryStats {
 	if m.GetWorkingSetBytes() == nil {
 		return nil
@@ -252,7 +252,7 @@ func memory(m *runtimeapi.MemoryUsage) *statsapi.MemoryStats {
 	}
 }
 
-// network turns the runtime's figures of a sandbox into those of a summary; nil without any.
+// network converts the runtime's figures of a sandbox for a summary; nil without any.
 func network(n *runtimeapi.NetworkUsage) *statsapi.NetworkStats {
 	if n == nil {
 		return nil

@@ -23,7 +23,7 @@ import (
 type GenerateInput struct {
 	Pod       *v1.Pod
 	PodStatus *container.PodStatus
-	Old       v1.PodStatus // the last one computed, or that of the pod if there is none
+	Old       v1.PodStatus // the last one computed, or the status in the pod if there is none
 	Terminal  bool         // its containers have ended and will not be started again
 	// NotStarted is why containers could not be started the last time, by name.
 	NotStarted map[string]*v1.ContainerStateWaiting
@@ -175,7 +175,7 @@ const (
 	reasonGatesNotReady  = "ReadinessGatesNotReady"
 )
 
-// conditions are those that others set, as they are in the pod, and the kubelet's own.
+// conditions returns the conditions that others have set in the pod, and the kubelet's own.
 func conditions(in *GenerateInput, st *v1.PodStatus) []v1.PodCondition {
 	p := in.Pod
 	out := others(p.Status.Conditions)

@@ -244,7 +244,7 @@ func (o *APIObjects) ServiceAccountToken(
 }
 
 // FileObjects takes objects from the .yaml, .yml and .json files of one folder, each with one or more documents.
-// Documents of other kinds are ignored, so that the folder may be that of the manifests. The files are read again
+// Documents of other kinds are ignored, so that the folder of the manifests will do. The files are read again
 // each time.
 type FileObjects struct{ dir string }
 

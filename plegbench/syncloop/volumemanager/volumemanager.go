@@ -4,7 +4,7 @@
 // state of world, which volumes the pods need, and a reconciler makes the actual state of world agree, beside the pods'
 // workers.
 //
-// Volumes that must be attached, and those of CSI drivers, end the mount at once, as all other kinds do. Left out are
+// Volumes that must be attached, and volumes of CSI drivers, end the mount at once, as all other kinds do. Left out are
 // resource fields, and folders inside of a volume for others that are mounted there.
 package volumemanager
 
@@ -46,7 +46,7 @@ const (
 )
 
 // ownerMark is the file in a pod's folder that holds our node's name. Folders without it are never touched: the root
-// directory may be that of a real kubelet.
+// directory may belong to a real kubelet.
 const ownerMark = container.OwnerLabel
 
 // Config configures a Manager. All fields are required by Run, and those that are not functions by CleanupOrphans.
@@ -251,7 +251,7 @@ func (m *Manager) PodDirs() []types.UID {
 	return uids
 }
 
-// CleanupOrphans removes the folders of all pods but those of keep, which must hold every pod with a worker. A pod
+// CleanupOrphans removes the folders of all pods that are not in keep, which must hold every pod with a worker. A pod
 // whose volumes are set up, or below whose folder something else is mounted, is left alone.
 func (m *Manager) CleanupOrphans(keep map[types.UID]bool) error {
 	var problems []error

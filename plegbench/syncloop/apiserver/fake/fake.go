@@ -24,7 +24,7 @@ type Client struct{ *fake.Clientset }
 // New makes a Client of an API server that has these objects.
 func New(objects ...runtime.Object) *Client { return &Client{fake.NewClientset(objects...)} }
 
-// resource is that of an object's type.
+// resource returns the resource of an object's type.
 func resource(o runtime.Object) schema.GroupVersionResource {
 	kinds, _, err := scheme.Scheme.ObjectKinds(o)
 	if err != nil {
