@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -232,10 +231,5 @@ func (n *node) nodeReported(api server) error {
 		!strings.HasPrefix(st.NodeInfo.ContainerRuntimeVersion, "containerd://") {
 		return fmt.Errorf("%+v", st)
 	}
-	if !slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool {
-		return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue
-	}) {
-		return fmt.Errorf("%+v", node.Status.Conditions)
-	}
-	return nil
+	return nodeIs(st.Conditions, v1.NodeReady, v1.ConditionTrue)
 }

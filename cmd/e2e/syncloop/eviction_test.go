@@ -228,13 +228,10 @@ func (n *node) awaitCondition(client *fake.Client, kind v1.NodeConditionType, is
 	n.t.Helper()
 	n.await(fmt.Sprintf("%s %s", kind, is), func() error {
 		node := &v1.Node{}
-		err := client.Get(n.t.Context(), "", e2eNode, node)
-		if err != nil || !slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool {
-			return c.Type == kind && c.Status == is
-		}) {
-			return fmt.Errorf("%+v, %w", node.Status.Conditions, err)
+		if err := client.Get(n.t.Context(), "", e2eNode, node); err != nil {
+			return err
 		}
-		return nil
+		return nodeIs(node.Status.Conditions, kind, is)
 	})
 }
 

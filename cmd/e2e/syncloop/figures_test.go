@@ -16,6 +16,7 @@ import (
 
 	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 // BenchmarkPods is the figure of docs/bench on the syncLoop; docs/bench/run runs it, with -benchtime 1x. KDIAG in the
@@ -29,18 +30,18 @@ func BenchmarkPods(b *testing.B) {
 		b.Skip("KDIAG names no program to measure, or " + missing)
 	}
 	c, err := nodebox.Start(b.Context(), nodebox.Options{Network: true})
-	must(b, err)
-	b.Cleanup(func() { must(b, c.Close()) })
+	looptest.Must(b, err)
+	b.Cleanup(func() { looptest.Must(b, c.Close()) })
 	client, err := crictl.Dial(c.Endpoint(), crictl.Options{RPCTimeout: time.Minute})
-	must(b, err)
+	looptest.Must(b, err)
 	defer client.Close()
 	dir := b.TempDir()
-	must(b, os.Mkdir(filepath.Join(dir, "pods"), 0o755))
+	looptest.Must(b, os.Mkdir(filepath.Join(dir, "pods"), 0o755))
 	for i := range pods {
 		manifest := fmt.Appendf(nil, "---\n{apiVersion: v1, kind: Pod, metadata: {name: p%d}, spec: {hostNetwork: true, "+
 			"containers: [{name: c, image: %q, imagePullPolicy: Never, command: [/bin/sleep, '2147483647']}]}}\n",
 			i, nodebox.ImageBusybox)
-		must(b, os.WriteFile(fmt.Sprintf("%s/pods/%d.yaml", dir, i), manifest, 0o644))
+		looptest.Must(b, os.WriteFile(fmt.Sprintf("%s/pods/%d.yaml", dir, i), manifest, 0o644))
 	}
 	args := []string{
 		"syncloop", "--runtime-endpoint", c.Endpoint(), "--node-name", "bench", "--root-dir", dir + "/root",
@@ -52,7 +53,7 @@ func BenchmarkPods(b *testing.B) {
 			"--manifests", dir + "/pods", "--log-file", dir + "/loop.log", "--max-pods", "1000",
 			"--image-gc-high-threshold", "100", "--eviction-hard", "memory.available<50Mi",
 		})...)
-		must(b, loop.Start())
+		looptest.Must(b, loop.Start())
 		state := crictl.ContainerRunning
 		for running := 0; running < pods; time.Sleep(50 * time.Millisecond) {
 			list := client.ListContainers(b.Context(), crictl.Filter{State: &state}, crictl.ModeUnary)
@@ -64,26 +65,19 @@ func BenchmarkPods(b *testing.B) {
 		b.ReportMetric(time.Since(start).Seconds(), "s-to-running")
 		time.Sleep(15 * time.Second)
 		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", loop.Process.Pid))
-		must(b, err)
+		looptest.Must(b, err)
 		for field, unit := range map[string]string{"VmHWM:": "peak-MB", "VmRSS:": "rest-MB", "RssAnon:": "rest-anon-MB"} {
 			var kib float64
 			_, value, _ := strings.Cut(string(status), field)
 			_, err := fmt.Sscan(value, &kib)
-			must(b, err)
+			looptest.Must(b, err)
 			b.ReportMetric(kib*1024/1e6, unit)
 		}
-		must(b, loop.Process.Signal(unix.SIGTERM))
-		must(b, loop.Wait())
+		looptest.Must(b, loop.Process.Signal(unix.SIGTERM))
+		looptest.Must(b, loop.Wait())
 		b.ReportMetric((loop.ProcessState.UserTime() + loop.ProcessState.SystemTime()).Seconds(), "cpu-s")
 		start = time.Now()
-		must(b, exec.CommandContext(b.Context(), kdiag, append(args, "--cleanup")...).Run())
+		looptest.Must(b, exec.CommandContext(b.Context(), kdiag, append(args, "--cleanup")...).Run())
 		b.ReportMetric(time.Since(start).Seconds(), "s-to-clean")
-	}
-}
-
-func must(b *testing.B, err error) {
-	b.Helper()
-	if err != nil {
-		b.Fatal(err)
 	}
 }

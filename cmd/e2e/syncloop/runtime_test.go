@@ -88,7 +88,7 @@ func (n *node) unchanged(after string, names []string, before map[string]map[str
 			return fmt.Errorf("%d relists, %d turns, skipping since %v", s.PLEG.Relists-relists, s.Loop.Turns-turns,
 				s.Loop.SkippingSince)
 		}
-		return n.nodeReady()
+		return nodeIs(n.Snapshot().Conditions, v1.NodeReady, v1.ConditionTrue)
 	})
 	looptest.Equal(n.t, "running after "+after, before, n.allRunning(names))
 	for _, name := range names {
@@ -96,19 +96,10 @@ func (n *node) unchanged(after string, names []string, before map[string]map[str
 	}
 }
 
-// readyCondition is the node's.
-func (n *node) readyCondition() v1.NodeCondition {
-	for _, c := range n.Snapshot().Conditions {
-		if c.Type == v1.NodeReady {
-			return c
-		}
-	}
-	return v1.NodeCondition{}
-}
-
-func (n *node) nodeReady() error {
-	if c := n.readyCondition(); c.Status != v1.ConditionTrue {
-		return fmt.Errorf("the node's condition is %+v", c)
+// nodeIs complains unless a node's condition has a status.
+func nodeIs(conditions []v1.NodeCondition, kind v1.NodeConditionType, is v1.ConditionStatus) error {
+	if !slices.ContainsFunc(conditions, func(c v1.NodeCondition) bool { return c.Type == kind && c.Status == is }) {
+		return fmt.Errorf("the node's conditions are %+v", conditions)
 	}
 	return nil
 }
