@@ -1,6 +1,7 @@
 package syncloop
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -119,6 +120,18 @@ func TestCleanupFolders(t *testing.T) {
 			looptest.Must(t, err)
 			looptest.Equal(t, "removed and left", want, got)
 		})
+	}
+}
+
+func TestClaimLogs(t *testing.T) {
+	dir := tree(t, "of-a-kubelet/pods/default_web_1")
+	for _, tt := range [][3]string{ // folder, node and error
+		{"/of-a-kubelet", "lab", "log folder " + dir + "/of-a-kubelet: " + ErrForeignLogs.Error()},
+		{"/new", "lab", ""},
+		{"/new", "lab", ""},
+		{"/new", "other", "log folder " + dir + "/new: it belongs to node lab"},
+	} {
+		looptest.Equal(t, fmt.Sprint(tt), tt[2], looptest.Text(claimLogs(dir+tt[0], tt[1])))
 	}
 }
 
