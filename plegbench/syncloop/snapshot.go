@@ -51,7 +51,10 @@ const (
 	housekeepingCh
 )
 
-var channelNames = [...]string{"configCh", "plegCh", "syncCh", "probes", "housekeepingCh"}
+// channels returns the channels before anything is read from them.
+func channels() [5]Channel {
+	return [...]Channel{{Name: "configCh"}, {Name: "plegCh"}, {Name: "syncCh"}, {Name: "probes"}, {Name: "housekeepingCh"}}
+}
 
 // read counts a value of a channel.
 func (s *SyncLoop) read(channel int, what string) {
@@ -67,9 +70,6 @@ func (s *SyncLoop) Snapshot() Snapshot {
 		Node: s.cfg.NodeName, Runtime: s.name + " " + s.version,
 		Loop: s.loopState(), PLEG: s.pleg.State(), Workers: s.workers.States(),
 		Pods: s.PodsWithStatus(), Foreign: s.runtime.Foreign(),
-	}
-	for i, name := range channelNames {
-		out.Loop.Channels[i].Name = name
 	}
 	out.Loop.Updates = len(s.podConfig.Updates())
 	slices.SortFunc(out.Pods, func(a, b *v1.Pod) int {

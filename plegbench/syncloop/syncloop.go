@@ -156,7 +156,7 @@ func New(ctx context.Context, cfg Config) (*SyncLoop, error) {
 	s := &SyncLoop{
 		cfg: cfg, log: cfg.Log, recorder: cfg.Recorder, seen: map[string]bool{},
 		notStarted: map[types.UID]map[string]*v1.ContainerStateWaiting{}, ready: make(chan struct{}),
-		toDelete: make(chan container.ID, containerDeletorBufferLimit),
+		toDelete: make(chan container.ID, containerDeletorBufferLimit), loop: LoopState{Channels: channels()},
 	}
 	s.cfg.ContainerGC = cmp.Or(cfg.ContainerGC, new(kuberuntime.DefaultGCPolicy()))
 	if err := os.MkdirAll(cfg.RootDir, 0o750); err != nil {

@@ -15,12 +15,10 @@ import (
 
 // A Machine has the facts about the node that do not change while a kubelet runs.
 type Machine struct {
-	MachineID, SystemUUID, BootID string
-	KernelVersion                 string
-	OSImage                       string // PRETTY_NAME of os-release
-	Cores                         int
-	Memory                        uint64 // bytes
-	Storage                       uint64 // bytes of the file system that holds the pods' directories
+	Info    v1.NodeSystemInfo // without the versions of the runtime and the kubelet
+	Cores   int
+	Memory  uint64 // bytes
+	Storage uint64 // bytes of the file system that holds the pods' directories
 }
 
 // ReadMachine reads the machine below root, "/" but for tests; storage is the size, in bytes, of the file system with
@@ -39,14 +37,12 @@ func ReadMachine(root string, storage uint64) (Machine, error) {
 		return strings.TrimSpace(string(data))
 	}
 	return Machine{
-		MachineID:     read("etc/machine-id"),
-		SystemUUID:    read("sys/class/dmi/id/product_uuid"),
-		BootID:        read("proc/sys/kernel/random/boot_id"),
-		KernelVersion: read("proc/sys/kernel/osrelease"),
-		OSImage:       prettyName(read("etc/os-release")),
-		Cores:         runtime.NumCPU(),
-		Memory:        *memory.MemTotalBytes,
-		Storage:       storage,
+		Info: v1.NodeSystemInfo{
+			MachineID: read("etc/machine-id"), SystemUUID: read("sys/class/dmi/id/product_uuid"),
+			BootID: read("proc/sys/kernel/random/boot_id"), KernelVersion: read("proc/sys/kernel/osrelease"),
+			OSImage: prettyName(read("etc/os-release")), OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH,
+		},
+		Cores: runtime.NumCPU(), Memory: *memory.MemTotalBytes, Storage: storage,
 	}, nil
 }
 

@@ -91,7 +91,7 @@ func newHarness(t *testing.T, api bool, objects ...kruntime.Object) *harness {
 		},
 		KubeletVersion: "v1.36.2", RuntimeName: "containerd", MaxPods: 110, Port: 10250,
 		Frequency: 10 * time.Second, Report: 5 * time.Minute, LeaseSeconds: 40,
-		Machine:   Machine{BootID: "boot", Cores: 2, Memory: 1 << 30, Storage: 1 << 30},
+		Machine:   Machine{Cores: 2, Memory: 1 << 30, Storage: 1 << 30},
 		Addresses: []v1.NodeAddress{{Type: v1.NodeHostName, Address: "node-1"}},
 		OnReadyChange: func(ready bool, message string) {
 			r.set(func() { r.changes = append(r.changes, fmt.Sprintf("%v %s", ready, message)) })

@@ -160,12 +160,8 @@ func (m *Manager) compute(ctx context.Context, before *v1.Node) *v1.Node {
 	if ctx.Err() != nil {
 		return before
 	}
-	s.NodeInfo = v1.NodeSystemInfo{
-		MachineID: machine.MachineID, SystemUUID: machine.SystemUUID, BootID: machine.BootID,
-		KernelVersion: machine.KernelVersion, OSImage: machine.OSImage, OperatingSystem: runtime.GOOS,
-		Architecture:            runtime.GOARCH,
-		ContainerRuntimeVersion: name + "://" + version, KubeletVersion: m.cfg.KubeletVersion,
-	}
+	s.NodeInfo = machine.Info
+	s.NodeInfo.ContainerRuntimeVersion, s.NodeInfo.KubeletVersion = name+"://"+version, m.cfg.KubeletVersion
 	if s.Capacity == nil {
 		s.Capacity = v1.ResourceList{}
 	}
