@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -78,4 +80,77 @@ func TestChild(t *testing.T) {
 	failed(t, "ReadSpaces without a child", err, "no program")
 	_, err = TimeWrites(limited(t), n.root, n.processes(), folders[0], Child{})
 	failed(t, "TimeWrites without a child", err, "no program")
+}
+
+// TestAskPeers has plugins that answer, one that accepts connections and never answers, files of some that are gone,
+// and a configuration that names two of them.
+func TestAskPeers(t *testing.T) {
+	n := newNode(t)
+	n.write(
+		"etc/containerd/config.toml", "imports = ['conf.d/*.toml']\n[proxy_plugins]\n  [proxy_plugins.acme]\n"+
+			"    type = \"snapshot\"\n    address = \"/run/acme.sock\"\n[plugins.x.containerd]\n  snapshotter = \"gone\"\n",
+		"etc/containerd/conf.d/more.toml", "[proxy_plugins.\"gone\"]\naddress = 'unix:///run/gone.sock'\n"+
+			"[proxy_plugins.well.exports]\naddress = \"/run/well.sock\"\n[grpc]\naddress = \"/run/none.sock\"\n",
+		"proc/1/mountinfo", "", "run/containerd/s/file", "",
+	)
+	for name, answer := range map[string]string{
+		"run/acme.sock": "", "run/well.sock": "x", "run/gone.sock": "gone",
+		"k/device-plugins/gpu.sock": "", "k/device-plugins/kubelet.sock": "", "k/device-plugins/well.sock": "x",
+		"k/plugins/csi.io/csi.sock": "", "k/plugins_registry/old.sock": "gone", "run/containerd/s/a": "",
+		"run/containerd/s/b": "x", "run/containerd/s/c": "gone",
+	} {
+		listen(t, filepath.Join(n.root, name), answer)
+	}
+	n.process(500, 1, "containerd", 'S', "containerd")
+	all, err := AskPeers(limited(t), n.root, n.processes(), "/k", testChild(t))
+	must(t, err)
+	for i := range all.Unanswered {
+		all.Unanswered[i].PID = 0 // this process's, which is not in that node
+	}
+	equal(t, "peers", Peers{Asked: 10, Starting: []int{500}, Unanswered: []Peer{
+		{Kind: PeerProxy, Name: "acme", Path: "/run/acme.sock", Dial: DialSilent},
+		{Kind: PeerProxy, Name: "gone", Path: "/run/gone.sock", Dial: DialRefused, Default: true},
+		{Kind: PeerDevice, Name: "gpu.sock", Path: "/k/device-plugins/gpu.sock", Dial: DialSilent},
+		{Kind: PeerKubelet, Name: "csi.sock", Path: "/k/plugins/csi.io/csi.sock", Dial: DialSilent},
+		{Kind: PeerShim, Name: "a", Path: "/run/containerd/s/a", Dial: DialSilent},
+	}}, all)
+}
+
+// listen makes a socket at which a peer answers with a text, or never where that is empty, or that nobody serves.
+func listen(t *testing.T, path, answer string) {
+	t.Helper()
+	must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	lis, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	must(t, err)
+	if answer == "gone" {
+		lis.SetUnlinkOnClose(false)
+		must(t, lis.Close())
+		return
+	}
+	t.Cleanup(func() { lis.Close() })
+	if answer == "" {
+		return // the kernel accepts connections
+	}
+	go func() {
+		for {
+			conn, err := lis.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = strings.NewReader(answer).WriteTo(conn)
+			conn.Close()
+		}
+	}()
+}
+
+// TestFindShims has a shim that inherited its socket.
+func TestFindShims(t *testing.T) {
+	n := newNode(t)
+	n.process(500, 1, "containerd-shim", 'S', "containerd-shim-runc-v2\x00-id\x00"+idA)
+	n.write("proc/500/net/unix", "0: 2 0 00010000 0001 01 77 /run/containerd/s/a\n0: 2 0 00010000 0001 01 78 /run/b\n")
+	must(t, os.MkdirAll(filepath.Join(n.root, "proc/500/fd"), 0o755))
+	must(t, os.Symlink("socket:[77]", filepath.Join(n.root, "proc/500/fd/3")))
+	peers := []Peer{{Kind: PeerShim, Path: "/run/containerd/s/a"}, {Kind: PeerShim, Path: "/run/b"}, {Kind: PeerProxy}}
+	n.processes().findShims(peers)
+	equal(t, "the first shim", []int{500, 0, 0}, []int{peers[0].PID, peers[1].PID, peers[2].PID})
 }

@@ -1,11 +1,14 @@
 package host
 
 import (
+	"fmt"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/kdiag/kdiag/crictl/proc"
 	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
 
@@ -228,4 +231,56 @@ func renamed(sockets []string, endpoint string) {
 			sockets[i] = endpoint
 		}
 	}
+}
+
+// foreign reports whether a process is not this node's, whatever its name, which anybody may choose: it is another
+// user's, has a pid namespace of its own, or is below a shim. Below a shim are also the OCI runtimes and plugins that
+// it runs for its containers, in its own mounts, and the kubelet of a node whose parts are containers of Docker. What
+// runc started may be in a container already.
+func (p Population) foreign(st stat, role Role, roles map[int]Role) bool {
+	if role == "" || role == RoleOCI && roles[st.ppid] == RoleOCI {
+		return false
+	}
+	status, _ := readSmall(p.dir(st.pid), "status")
+	if status != "" && (proc.OtherUser(status) != "" || proc.Nested(status)) { // else it has ended
+		return true
+	}
+	above := st
+	shim := proc.ShimAbove(st.pid, func(int) (_ int, _ string, ok bool) {
+		above, ok = p.all[above.ppid]
+		return above.pid, above.comm, ok
+	})
+	switch {
+	case shim == 0:
+		return false
+	case role == RoleKubelet:
+		return proc.RunsPods(p.root, shim)
+	case role == RoleOCI || role == RoleCNI:
+		return proc.Apart(p.dir(st.pid), p.dir(shim), "mnt")
+	}
+	return true
+}
+
+// initialPIDs is the target of /proc/1/ns/pid on a host (PROC_PID_INIT_INO in include/linux/proc_ns.h).
+const initialPIDs = "pid:[4026531836]"
+
+// hidden returns an error when this process does not see the host's processes: /proc is empty, it belongs to a PID
+// namespace without an init and without anything of a runtime or a kubelet, such as that of a pod without hostPID, or
+// it is mounted with hidepid (Documentation/filesystems/proc.rst, 4.1). Then it shows a process only to users who may
+// trace it, and process 1 is root's.
+func (p Population) hidden() error {
+	dir := filepath.Join(p.root, "proc")
+	_, first := p.all[1]
+	_, errSelf := os.Stat(filepath.Join(dir, "self"))
+	pids := proc.Namespace(p.dir(1), "pid")
+	switch {
+	case len(p.all) == 0 && p.boot.IsZero():
+		return fmt.Errorf("listing processes: %s is empty", dir)
+	case !first && errSelf == nil:
+		return fmt.Errorf("listing processes: /proc is mounted with hidepid, and user %d sees only its own", os.Geteuid())
+	case pids != "" && pids != initialPIDs && !slices.Contains([]string{"systemd", "init"}, p.all[1].comm) &&
+		len(p.of(RoleRuntime, RoleKubelet, RoleShim)) == 0:
+		return fmt.Errorf("listing processes: %s shows another PID namespace, of %s", dir, p.all[1].comm)
+	}
+	return nil
 }

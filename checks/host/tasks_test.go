@@ -98,3 +98,51 @@ func TestParseStack(t *testing.T) {
 		"[<0>] \x1b[31m+0x1/0x2\n[<0>] 0xffffffffffffffff\n[<ffffffff81000000>] old_kernel+0x3/0x4\nnothing\n"))
 	equal(t, "a deep stack", maxFrames, len(parseStack(strings.Repeat("[<0>] f+0x1/0x2\n", 100))))
 }
+
+// TestFrozenDisks has a process of a container that waits for the end of a freeze: of what it sees, only file systems
+// on disks other than the host's root can be meant, and no file that the kubelet or the runtime made for it.
+func TestFrozenDisks(t *testing.T) {
+	n := newNode(t)
+	n.process(40, 1, "sh", 'D', "sh")
+	n.write("proc/1/mountinfo", "22 1 254:0 / / rw - ext4 /dev/vda rw\n30 22 253:1 / /mnt/vol rw - ext4 /dev/mapper/vol rw\n",
+		"proc/40/mountinfo", "1 0 0:50 / / rw - overlay overlay rw\n"+
+			"2 1 253:1 / /vol rw - ext4 /dev/mapper/vol rw\n3 1 253:1 /a /a rw - ext4 /dev/mapper/vol rw\n"+
+			"4 1 254:0 /x /host rw - ext4 /dev/vda rw\n5 1 253:0 /y /etc/hostname rw - ext4 /dev/mapper/ctd rw\n"+
+			"6 1 8:16 / /ro ro - ext4 /dev/sdb ro\n7 1 8:32 / /own rw - xfs /dev/sdc rw\n",
+		"sys/dev/block/253:1/dm/suspended", "1\n")
+	tasks := []BlockedTask{{PID: 40, Wchan: thawWait}, {PID: 40, Wchan: "folio_wait_bit"}}
+	n.processes().explainFrozen(t.Context(), tasks)
+	equal(t, "disks", []TaskDisk{{Mount: "/mnt/vol", Source: "/dev/mapper/vol", Suspended: true}, {Source: "/dev/sdc"}},
+		tasks[0].Disks)
+	equal(t, "of a task that waits for something else", 0, len(tasks[1].Disks))
+}
+
+func TestWatchers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.process(1, 0, "systemd", 'S', "init")
+		n.process(20, 1, "containerd-shim", 'S', "containerd-shim-runc-v2 -namespace k8s.io -id "+idB)
+		n.blocked(21, 20, "containerd-shim", "fanotify_handle_event") // has not begun its program
+		n.blocked(22, 1, "cp", "fanotify_handle_event")               // is answered after a while
+		for pid, mask := range map[int]string{30: "8", 31: "10000"} {
+			n.process(pid, 1, "scand", 'T', "scand")
+			n.link(procFile(pid, "fd/7"), "anon_inode:[fanotify]")
+			n.write(procFile(pid, "fdinfo/7"), "pos:\t0\nfanotify flags:4 event-flags:8000\n"+
+				"fanotify mnt_id:1c mflags:0 mask:"+mask+" ignored_mask:0\n",
+				procFile(pid, "cgroup"), "0::/system.slice/scan.service\n")
+		}
+		go func() {
+			time.Sleep(2 * time.Second)
+			n.thread(22, 22, "cp", 'D', "fanotify_handle_event", 2)
+		}()
+		got, err := ReadTasks(t.Context(), n.processes(), 300*time.Millisecond)
+		must(t, err)
+		equal(t, "blocked", []BlockedTask{{
+			PID: 21, TID: 21, Name: "containerd-shim", Wchan: "fanotify_handle_event", Started: started(21),
+			Waited: watchTime, Owner: Owner{Role: RoleOCI, ObjectID: idB},
+		}}, got.Blocked)
+		equal(t, "watchers", []Watcher{
+			{PID: 31, Name: "scand", State: 'T', Started: started(31), Owner: Owner{Unit: "scan.service"}},
+		}, got.Watchers)
+	})
+}
