@@ -6,76 +6,52 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/prometheus/procfs/blockdevice"
 )
 
-func TestDiskBetween(t *testing.T) {
-	var base blockdevice.Diskstats
-	base.MajorNumber, base.DeviceName = 8, "sda"
-	base.ReadIOs, base.ReadSectors, base.ReadTicks = 10, 100, 1000
-	base.WriteIOs, base.WriteSectors, base.WriteTicks = 20, 200, 2000
-	base.IOsTotalTicks, base.WeightedIOTicks = 5000, 6000
-	change := func(f func(*blockdevice.Diskstats)) blockdevice.Diskstats {
-		d := base
-		f(&d)
-		return d
-	}
-	for _, tt := range []struct {
-		name          string
-		before, after blockdevice.Diskstats
-		want          Disk
-	}{
-		{"idle", base, base, Disk{Name: "sda", Over: 2 * time.Second}},
-		{"at work", base, change(func(d *blockdevice.Diskstats) {
-			d.ReadIOs, d.ReadSectors, d.ReadTicks = 14, 108, 1020
-			d.WriteIOs, d.WriteSectors, d.WriteTicks = 30, 280, 2500
-			d.IOsTotalTicks, d.WeightedIOTicks, d.IOsInProgress = 6000, 10000, 4
-		}), Disk{
-			Name: "sda", Over: 2 * time.Second, Utilisation: 0.5, ReadAwait: 5 * time.Millisecond,
-			WriteAwait: 50 * time.Millisecond, ReadBytesPerSecond: 4 * 512, WriteBytesPerSecond: 40 * 512, InFlight: 4,
-		}},
-		{"replaced", base, change(func(d *blockdevice.Diskstats) { d.WriteIOs = 0 }), Disk{}},
-		{"renamed", base, change(func(d *blockdevice.Diskstats) { d.MinorNumber = 16 }), Disk{}},
-	} {
-		got, ok := diskBetween(tt.before, tt.after, 2*time.Second)
-		equal(t, tt.name, tt.want, got)
-		equal(t, tt.name, tt.want.Name != "", ok)
-	}
-}
-
-// TestReadDisks has a root on a partition, data on a volume of a device mapper over two disks.
+// TestReadDisks has a root on a partition, data on a volume of a device mapper over two disks of which one is at work,
+// and disks that others of their name or number have replaced.
 func TestReadDisks(t *testing.T) {
-	n := newNode(t)
-	var diskstats strings.Builder
-	for _, d := range []string{
-		"259 0 nvme0n1", "259 2 nvme0n1p2", "253 0 dm-0", "8 0 sda", "8 16 sdb", "8 17 sdb1", "7 0 loop0", "8 32 sdc",
-	} {
-		diskstats.WriteString(d + strings.Repeat(" 0", 11) + "\n")
-	}
-	n.write("proc/diskstats", diskstats.String(), "proc/1/mountinfo", fixture(t, "node/mountinfo-kubelet"),
-		"sys/devices/pci/block/nvme0n1/nvme0n1p2/partition", "2\n", "sys/devices/pci/block/sdb/sdb1/partition", "1\n",
-		"sys/devices/virtual/block/dm-0/slaves/sda/dev", "8:0\n", "data/containerd/x", "", "var/lib/kubelet/x", "")
-	for name, target := range map[string]string{
-		"259:2": "pci/block/nvme0n1/nvme0n1p2", "8:17": "pci/block/sdb/sdb1", "253:0": "virtual/block/dm-0",
-	} {
-		n.link("sys/dev/block/"+name, "../../devices/"+target)
-	}
-	n.link("var/lib/containerd", "/data/containerd")
-	disks, err := ReadDisks(t.Context(), n.root, []Folder{
-		{Path: "/var/lib/containerd"}, {Path: "/var/lib/kubelet"}, {Path: "/none"}, {Path: "/mnt/nas/x"},
-	}, time.Millisecond)
-	must(t, err)
-	got := map[string][]Folder{} // without sdc and loop0, which are idle and have none
-	for _, d := range disks {
-		got[d.Name] = d.Folders
-	}
-	equal(t, "folders on disks", map[string][]Folder{
-		"dm-0": {{Path: "/var/lib/containerd"}}, "sda": {{Path: "/var/lib/containerd"}},
-		"nvme0n1": {{Path: "/var/lib/kubelet"}},
-	}, got)
-	_, err = ReadDisks(canceled(t), n.root, nil, time.Hour)
-	failed(t, "one read alone", err, "canceled")
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		diskstats := func(busy ...string) {
+			var text strings.Builder
+			for _, d := range append([]string{
+				"259 0 nvme0n1", "259 2 nvme0n1p2", "253 0 dm-0", "8 16 sdb", "8 17 sdb1", "7 0 loop0",
+			}, busy...) {
+				text.WriteString(d + strings.Repeat(" 0", 14-len(strings.Fields(d))) + "\n")
+			}
+			n.write("proc/diskstats", text.String())
+		}
+		diskstats("8 0 sda 10 0 100 1000 20 0 200 2000 0 5000 6000", "8 32 sdc 7 0 7 7 7", "8 48 sdd")
+		n.write("proc/1/mountinfo", fixture(t, "node/mountinfo-kubelet"), "data/containerd/x", "", "var/lib/kubelet/x", "",
+			"sys/devices/pci/block/nvme0n1/nvme0n1p2/partition", "2\n", "sys/devices/pci/block/sdb/sdb1/partition", "1\n",
+			"sys/devices/virtual/block/dm-0/slaves/sda/dev", "8:0\n")
+		for name, target := range map[string]string{
+			"259:2": "pci/block/nvme0n1/nvme0n1p2", "8:17": "pci/block/sdb/sdb1", "253:0": "virtual/block/dm-0",
+		} {
+			n.link("sys/dev/block/"+name, "../../devices/"+target)
+		}
+		n.link("var/lib/containerd", "/data/containerd")
+		go func() {
+			time.Sleep(time.Second)
+			diskstats("8 0 sda 14 0 108 1020 30 0 280 2500 4 6000 10000", "8 32 sdc 9 0 9 9 3", "8 64 sdd 7 0 7 7 7")
+		}()
+		disks, err := ReadDisks(t.Context(), n.root, []Folder{
+			{Path: "/var/lib/containerd"}, {Path: "/var/lib/kubelet"}, {Path: "/none"}, {Path: "/mnt/nas/x"},
+		}, 2*time.Second)
+		must(t, err)
+		data := []Folder{{Path: "/var/lib/containerd"}}
+		equal(t, "ReadDisks", []Disk{ // without loop0, which is idle and has no folder
+			{
+				Name: "sda", Over: 2 * time.Second, Utilisation: 0.5, ReadAwait: 5 * time.Millisecond, Folders: data,
+				WriteAwait: 50 * time.Millisecond, ReadBytesPerSecond: 4 * 512, WriteBytesPerSecond: 40 * 512, InFlight: 4,
+			},
+			{Name: "dm-0", Over: 2 * time.Second, Folders: data},
+			{Name: "nvme0n1", Over: 2 * time.Second, Folders: []Folder{{Path: "/var/lib/kubelet"}}},
+		}, disks)
+		_, err = ReadDisks(canceled(t), n.root, nil, time.Hour)
+		failed(t, "one read alone", err, "canceled")
+	})
 }
 
 // TestReadWriters has a process that writes, one that is gone in the second read, one that writes next to nothing, and

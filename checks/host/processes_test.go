@@ -1,7 +1,6 @@
 package host
 
 import (
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -87,18 +86,6 @@ func TestProcesses(t *testing.T) {
 	}, n.processes().Processes())
 }
 
-func TestProcessesWithoutProc(t *testing.T) {
-	if _, err := ReadPopulation(t.Context(), t.TempDir(), testNames, Population{}); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("without /proc: error %v", err)
-	}
-	if _, err := (Population{}).Again(t.Context()); err == nil {
-		t.Error("of processes that were not listed: no error")
-	}
-	if _, err := ReadPopulation(canceled(t), newNode(t).root, testNames, Population{}); !errors.Is(err, context.Canceled) {
-		t.Errorf("with a canceled context: error %v", err)
-	}
-}
-
 // TestAgain checks that only a sleep in which two reads agree on process, state and place counts as lasting.
 func TestAgain(t *testing.T) {
 	n := newNode(t)
@@ -179,17 +166,23 @@ func TestProcessesBlocked(t *testing.T) {
 	}, processes.Processes())
 }
 
-// TestHidden checks that what a user sees of its own processes does not count as all.
+// TestHidden checks that no processes, and what a user sees of its own, do not count as all.
 func TestHidden(t *testing.T) {
 	n := &node{t, t.TempDir()}
 	of := func() (Population, error) { return ReadPopulation(t.Context(), n.root, testNames, Population{}) }
-	n.path("proc/x")
 	_, err := of()
+	failed(t, "without /proc", err, "no such file")
+	_, err = Population{}.Again(t.Context())
+	failed(t, "not listed", err, "could not be listed")
+	n.path("proc/x")
+	_, err = of()
 	failed(t, "none", err, "proc is empty")
 	n.process(50, 1, "containerd", 'S', "/usr/bin/containerd")
 	n.link("proc/self", "50")
 	processes, err := of()
 	failed(t, "hidden", err, "hidepid")
+	_, err = ReadPopulation(canceled(t), n.root, testNames, Population{})
+	failed(t, "cut short", err, "canceled")
 	equal(t, "processes", 1, len(processes.Processes()))
 	n.process(1, 0, "sh", 'S', "sh") // only root sees it, who sees all
 	n.link("proc/1/ns/pid", "pid:[4026532500]")
@@ -248,4 +241,23 @@ func TestPopulationIsNotReadAgain(t *testing.T) {
 	}
 	equal(t, "what is known of the shim", before.roles[20], again.roles[20])
 	equal(t, "the role of the locked process", RoleRuntime, again.roles[30].Role)
+}
+
+// BenchmarkReadPopulation reads the processes of this machine: for the first time, and again, as a service does at each
+// look.
+func BenchmarkReadPopulation(b *testing.B) {
+	first, err := ReadPopulation(b.Context(), "/", testNames, Population{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for name, before := range map[string]Population{"first": {}, "next": first} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if _, err := ReadPopulation(b.Context(), "/", testNames, before); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(len(first.all)), "processes")
+		})
+	}
 }
