@@ -55,7 +55,9 @@ func (d Definition) Roots() []Root {
 	var roots []Root
 	for _, r := range relations {
 		if slices.Contains(r.explains, d.Code) {
-			roots = append(roots, Root{Code: r.root, When: r.when})
+			for _, code := range r.roots {
+				roots = append(roots, Root{Code: code, When: r.when})
+			}
 		}
 	}
 	return roots

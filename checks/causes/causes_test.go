@@ -129,15 +129,14 @@ func TestRelations(t *testing.T) {
 	}
 	explained := map[[2]string]bool{}
 	for _, r := range relations {
-		for _, code := range r.explains {
-			pair := [2]string{r.root, code}
-			if !isCause(r.root) || !isCause(code) {
-				t.Errorf("%s explains %s: both must be causes", r.root, code)
+		for _, root := range r.roots {
+			for _, code := range r.explains {
+				pair := [2]string{root, code}
+				if !isCause(root) || !isCause(code) || explained[pair] {
+					t.Errorf("%s explains %s: both must be causes, and that only once", root, code)
+				}
+				explained[pair] = true
 			}
-			if explained[pair] {
-				t.Errorf("%s explains %s twice", r.root, code)
-			}
-			explained[pair] = true
 		}
 	}
 	done := map[string]bool{}

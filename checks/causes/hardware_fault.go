@@ -1,6 +1,7 @@
 package causes
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -50,7 +51,8 @@ func recogniseHardwareFault(f *facts.Facts) *Finding {
 	if len(all) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(all, func(a, b fault) int { return int(bySeverity(a.severity) - bySeverity(b.severity)) })
+	rank := func(x fault) int { return ifElse(x.severity == checks.Critical, 0, 1) }
+	slices.SortStableFunc(all, func(a, b fault) int { return rank(a) - rank(b) })
 	var e checks.Evidence
 	var subjects []checks.Subject
 	var codes []string
@@ -73,8 +75,6 @@ func recogniseHardwareFault(f *facts.Facts) *Finding {
 			s.addNodeIf(main.severity == checks.Critical, "Only to find out if the part comes back; replace what failed.")
 		})
 }
-
-func bySeverity(s checks.Severity) int { return ifElse(s == checks.Critical, 0, 1) }
 
 // brokenDisks returns the disks that fail: those of the node from the first error, and others once they fail again and
 // again. What nobody on the node needs, such as a stick, is left out.
@@ -218,13 +218,6 @@ func diskOfRuntime(f *facts.Facts) bool {
 func cardFails(f *facts.Facts) bool { return len(brokenCards(f)) > 0 }
 
 func loggedHardwareFault(in *Incident) *Finding {
-	f := in.early(checks.Strong, "A disk fails: whatever touches it waits, or fails.", signature.BlockIOError)
-	loop := func(b *journal.Burst) bool { return strings.HasPrefix(b.Object().ID, "loop") }
-	if f != nil && len(slices.DeleteFunc(in.each(signature.BlockIOError), loop)) == 0 {
-		return f.unlikely("only loop devices fail, which do not hold the runtime's data")
-	}
-	if f == nil {
-		f = in.harmless("Memory, a CPU or a bus failed.", signature.HardwareError)
-	}
-	return f
+	return cmp.Or(in.failedDisk("A disk fails: whatever touches it waits, or fails.", signature.BlockIOError),
+		in.harmless("Memory, a CPU or a bus failed.", signature.HardwareError))
 }

@@ -59,10 +59,19 @@ func (c *Finding) unlikely(text string) *Finding {
 	return c
 }
 
-// limitLate makes a cause unlikely if all of some records began after the incident.
+// limitLate makes a cause unlikely if all of some records began only after the incident: then it is not the root.
 func (c *Finding) limitLate(in *Incident, bursts ...*journal.Burst) *Finding {
-	if late := in.lateStart(bursts); c != nil && late != "" {
-		return c.unlikely(late)
+	var earliest time.Time
+	for _, b := range bursts {
+		if t := b.First(); !t.IsZero() {
+			if t = t.Add(-writtenAfter(b)); earliest.IsZero() || t.Before(earliest) {
+				earliest = t
+			}
+		}
+	}
+	if begin := in.begin(); begin != nil && !earliest.IsZero() && earliest.After(begin.Add(beginSlack)) {
+		const late = "it began %s or more after the last good relist, so it is not the root"
+		return c.unlikely(textf(late, earliest.Sub(*begin)))
 	}
 	return c
 }
@@ -232,24 +241,6 @@ func writtenAfter(b *journal.Burst) time.Duration {
 	return 2 * time.Minute // a lasting state, of which somebody writes when it next gets in the way
 }
 
-// lateStart words that all of some records began only after the incident, which takes from a cause what makes it a
-// root; empty if they did not.
-func (in *Incident) lateStart(bursts []*journal.Burst) string {
-	var earliest time.Time
-	for _, b := range bursts {
-		if t := b.First(); !t.IsZero() {
-			if t = t.Add(-writtenAfter(b)); earliest.IsZero() || t.Before(earliest) {
-				earliest = t
-			}
-		}
-	}
-	begin := in.begin()
-	if begin == nil || earliest.IsZero() || !earliest.After(begin.Add(beginSlack)) {
-		return ""
-	}
-	return textf("it began %s or more after the last good relist, so it is not the root", earliest.Sub(*begin))
-}
-
 // found words how often and when records of the codes occur, such as "relist failed: 3 records, 00:51:11 to 00:55:11
 // UTC (DeadlineExceeded)".
 func (in *Incident) found(codes ...string) []string {
@@ -372,14 +363,10 @@ func blames(code string) bool {
 	return false
 }
 
-// essential reports whether a role is one that all containers of a node, or one of them, cannot do without.
-func essential(r journal.Role) bool {
-	return r == journal.RoleRuntime || r == journal.RoleShim || r == journal.RoleKubelet
-}
-
 // essentialVictim returns the first part of runtime or kubelet that was killed for memory. What dies by the limit of a
 // pod, or of a cgroup that the log does not name, is of that pod, whatever its name is: docker in docker, kind, builds.
 func (in *Incident) essentialVictim() *journal.Burst {
+	essential := []journal.Role{journal.RoleRuntime, journal.RoleShim, journal.RoleKubelet}
 	inPod, placed := map[journal.Object]bool{}, map[journal.Object]bool{}
 	for _, b := range in.each(signature.OOMInvoked, signature.OOMKill) {
 		inPod[b.Object()] = inPod[b.Object()] || b.Call().InPod()
@@ -390,11 +377,21 @@ func (in *Incident) essentialVictim() *journal.Burst {
 		if o.Kind != "Unit" {
 			role = journal.TaskRole(o.Name)
 		}
-		if essential(role) && (b.Call().Constraint != "memcg" || placed[o] && !inPod[o]) {
+		if slices.Contains(essential, role) && (b.Call().Constraint != "memcg" || placed[o] && !inPod[o]) {
 			return b
 		}
 	}
 	return nil
+}
+
+// failedDisk recognises a disk that fails, by records of some codes. Loop devices alone do not count.
+func (in *Incident) failedDisk(summary string, codes ...string) *Finding {
+	f := in.early(checks.Strong, summary, codes...)
+	disk := func(b *journal.Burst) bool { return !strings.HasPrefix(b.Object().ID, "loop") }
+	if !slices.ContainsFunc(in.each(codes...), disk) {
+		return f.unlikely("only loop devices fail, which do not hold the runtime's data")
+	}
+	return f
 }
 
 // exhausted recognises a resource that ran out, by words that any program uses: it is unlikely to be the cause where no

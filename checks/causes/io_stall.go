@@ -3,13 +3,11 @@ package causes
 import (
 	"cmp"
 	"slices"
-	"strings"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/units"
-	"github.com/kdiag/kdiag/journal"
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
@@ -22,13 +20,8 @@ var ioStall = Definition{
 }
 
 func loggedIOStall(in *Incident) *Finding {
-	codes := []string{signature.BlockIOError, signature.FilesystemError}
-	f := in.early(checks.Strong, "A disk fails or its file system is damaged: whatever touches it waits.", codes...)
-	loop := func(b *journal.Burst) bool { return strings.HasPrefix(b.Object().ID, "loop") }
-	if f != nil && len(slices.DeleteFunc(in.each(codes...), loop)) == 0 {
-		return f.unlikely("only loop devices fail, which do not hold the runtime's data")
-	}
-	return f
+	return in.failedDisk("A disk fails or its file system is damaged: whatever touches it waits.", signature.BlockIOError,
+		signature.FilesystemError)
 }
 
 func recogniseIOStall(f *facts.Facts) *Finding {

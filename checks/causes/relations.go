@@ -14,9 +14,9 @@ import (
 // A condition must hold for one cause to be the root of another.
 type condition = func(*facts.Facts) bool
 
-// A relation is a cause that explains others where the condition holds, nil for always.
+// In a relation causes explain others where the condition holds, nil for always.
 type relation struct {
-	root     string
+	roots    []string
 	when     condition
 	explains []string
 }
@@ -116,17 +116,13 @@ var relations = []relation{
 	root(ClockJumped, validByServerClock, CertificateExpired),
 
 	// What every pod needs explains all that wait; what holds up some pods, only these.
-	root(RuntimeDown, nil, waiting...),
-	root(RuntimeHung, nil, waiting...),
-	root(RuntimeNotReady, nil, waiting...),
-	root(NetworkNotReady, nil, waiting...),
-	root(CNIHung, nil, waiting...),
-	root(ListHang, nil, waiting...),
-	root(ImageServiceHung, nil, waiting...),
-	root(KubeletDown, nil, waiting...),
-	root(KubeletCrashLooping, nil, waiting...),
-	root(KubeletStalled, nil, waiting...),
-	root(PLEGUnhealthy, nil, waiting...),
+	{
+		roots: []string{
+			RuntimeDown, RuntimeHung, RuntimeNotReady, NetworkNotReady, CNIHung, ListHang, ImageServiceHung, KubeletDown,
+			KubeletCrashLooping, KubeletStalled, PLEGUnhealthy, SystemdWedged, CgroupDriverMismatch, PluginHung,
+		},
+		explains: waiting,
+	},
 	root(DiskFull, either(fullDisk(host.FolderRuntime), fullDisk(host.FolderKubelet)), waiting...),
 	root(InodesExhausted, either(noInodes(host.FolderRuntime), noInodes(host.FolderKubelet)), waiting...),
 	root(IOStall, diskStands, waiting...),
@@ -150,11 +146,8 @@ var relations = []relation{
 		return facts.CgroupRole(g.Owner) == facts.RoleRuntime || facts.HoldsAllPods(g.Path) ||
 			waits(f, facts.OwnedBy(f, g.Owner).PodUID)
 	}), waiting...),
-	root(SystemdWedged, nil, waiting...),
 	root(KernelHung, kernelHolds, waiting...),
-	root(CgroupDriverMismatch, nil, waiting...),
 	root(OpensIntercepted, opensHoldNode, waiting...),
-	root(PluginHung, nil, waiting...),
 }
 
 // waiting are the causes that are effects: of pods that wait for something.
@@ -167,7 +160,7 @@ func waits(f *facts.Facts, uid string) bool {
 }
 
 func root(code string, when condition, explains ...string) relation {
-	return relation{code, when, explains}
+	return relation{[]string{code}, when, explains}
 }
 
 // some holds when an element of the list matches.
