@@ -101,18 +101,22 @@ func TestAskPeers(t *testing.T) {
 	} {
 		listen(t, filepath.Join(n.root, name), answer)
 	}
-	n.process(500, 1, "containerd", 'S', "containerd")
+	const daemon, shim = 5_000_001, 5_000_002 // which no process of this machine is
+	n.process(daemon, 1, "containerd", 'S', "containerd")
+	n.process(shim, 1, "containerd-shim", 'S', "containerd-shim-runc-v2 -id "+idA) // which inherited its socket
+	n.write(procFile(shim, "net/unix"), "0: 2 0 00010000 0001 01 77 /run/containerd/s/a\n0: 2 0 00010000 0001 01 78 /run/b\n")
+	n.link(procFile(shim, "fd/3"), "socket:[77]")
 	all, err := AskPeers(limited(t), n.root, n.processes(), "/k", testChild(t))
 	must(t, err)
-	for i := range all.Unanswered {
-		all.Unanswered[i].PID = 0 // this process's, which is not in that node
-	}
-	equal(t, "peers", Peers{Asked: 10, Starting: []int{500}, Unanswered: []Peer{
+	equal(t, "peers", Peers{Asked: 10, Starting: []int{daemon}, Unanswered: []Peer{
 		{Kind: PeerProxy, Name: "acme", Path: "/run/acme.sock", Dial: DialSilent},
 		{Kind: PeerProxy, Name: "gone", Path: "/run/gone.sock", Dial: DialRefused, Default: true},
 		{Kind: PeerDevice, Name: "gpu.sock", Path: "/k/device-plugins/gpu.sock", Dial: DialSilent},
 		{Kind: PeerKubelet, Name: "csi.sock", Path: "/k/plugins/csi.io/csi.sock", Dial: DialSilent},
-		{Kind: PeerShim, Name: "a", Path: "/run/containerd/s/a", Dial: DialSilent},
+		{
+			Kind: PeerShim, Name: "a", Path: "/run/containerd/s/a", Dial: DialSilent, PID: shim, Comm: "containerd-shim",
+			State: 'S', Owner: Owner{Role: RoleShim, ObjectID: idA},
+		},
 	}}, all)
 }
 
@@ -141,16 +145,4 @@ func listen(t *testing.T, path, answer string) {
 			conn.Close()
 		}
 	}()
-}
-
-// TestFindShims has a shim that inherited its socket.
-func TestFindShims(t *testing.T) {
-	n := newNode(t)
-	n.process(500, 1, "containerd-shim", 'S', "containerd-shim-runc-v2\x00-id\x00"+idA)
-	n.write("proc/500/net/unix", "0: 2 0 00010000 0001 01 77 /run/containerd/s/a\n0: 2 0 00010000 0001 01 78 /run/b\n")
-	must(t, os.MkdirAll(filepath.Join(n.root, "proc/500/fd"), 0o755))
-	must(t, os.Symlink("socket:[77]", filepath.Join(n.root, "proc/500/fd/3")))
-	peers := []Peer{{Kind: PeerShim, Path: "/run/containerd/s/a"}, {Kind: PeerShim, Path: "/run/b"}, {Kind: PeerProxy}}
-	n.processes().findShims(peers)
-	equal(t, "the first shim", []int{500, 0, 0}, []int{peers[0].PID, peers[1].PID, peers[2].PID})
 }

@@ -68,6 +68,8 @@ func TestMemoryConsumers(t *testing.T) {
 	}}, got)
 }
 
+// TestPIDConsumers has the largest consumers of the limit that is nearest: limits of the node and its services come
+// before those of pods, and the fullest of each first.
 func TestPIDConsumers(t *testing.T) {
 	const pod = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_a.slice"
 	container := pod + "/cri-containerd-" + idA + ".scope"
@@ -91,6 +93,9 @@ func TestPIDConsumers(t *testing.T) {
 		return n
 	}
 	inPod := Owner{ObjectID: idA, PodUID: "1-a"}
+	group := func(path string, current uint64, pod string) CgroupUsage {
+		return CgroupUsage{Path: path, Usage: Usage{current, 100}, Owner: Owner{PodUID: pod}}
+	}
 	processGroups := []ProcessGroup{
 		{Name: "java", Processes: 1, Threads: 90, PID: 50},
 		{Name: "sh", Processes: 2, Threads: 2, PID: 40, Parent: "node", Owner: inPod},
@@ -108,22 +113,25 @@ func TestPIDConsumers(t *testing.T) {
 			consumer("/kubepods.slice/kubepods-pod2.slice", 100, 1024, Owner{PodUID: "2"}),
 		}
 		all := append(pods, consumer("/system.slice/kubelet.service", 30, 0, Owner{Unit: "kubelet.service"}))
+		ofNode := Consumers{PIDs: all, ProcessGroups: processGroups}
+		inOne := Consumers{PIDs: []Consumer{consumer(container, 399, 512, inPod)}, ProcessGroups: processGroups[1:]}
 		for _, tt := range []struct {
-			name, below string
-			want        Consumers
+			name  string
+			tasks int // of 100
+			near  []CgroupUsage
+			want  Consumers
 		}{
-			{"of the node", "", Consumers{PIDs: all, ProcessGroups: processGroups}},
-			{"of all pods", "/kubepods.slice", Consumers{PIDs: pods, ProcessGroups: processGroups}},
-			{"of a pod", pod, Consumers{
-				PIDs: []Consumer{consumer(container, 399, 512, inPod)}, ProcessGroups: processGroups[1:],
+			{"nothing is near", 1, []CgroupUsage{group("/far", 79, "")}, ofNode},
+			{"the node and a pod", 85, []CgroupUsage{group(pod, 99, "1")}, ofNode},
+			{"the node is nearer", 95, []CgroupUsage{group("/kubepods.slice", 90, "")}, ofNode},
+			{"all pods before one", 1, []CgroupUsage{group(pod, 99, "1"), group("/kubepods.slice", 80, "")}, Consumers{
+				PIDs: pods, ProcessGroups: processGroups,
 			}},
-			{"of a container", container, Consumers{ProcessGroups: processGroups[1:]}},
+			{"the fullest pod", 1, []CgroupUsage{group("/kubepods/pod2", 80, "2"), group(pod, 90, "1")}, inOne},
+			{"a container", 1, []CgroupUsage{group(container, 90, "")}, Consumers{ProcessGroups: processGroups[1:]}},
 		} {
 			n := build(tree.mounts, tree.point)
-			near := PIDs{Tasks: 1, PIDMax: 100, Cgroups: []CgroupUsage{{Path: "/far", Usage: Usage{1, 100}}}}
-			if tt.below != "" {
-				near.Cgroups = append(near.Cgroups, CgroupUsage{Path: tt.below, Usage: Usage{90, 100}})
-			}
+			near := PIDs{Tasks: tt.tasks, PIDMax: 100, Cgroups: tt.near}
 			got, err := ReadConsumers(t.Context(), NewCgroupFS(n.root), n.processes(), Pressure{}, near)
 			failed(t, tt.name, err, "")
 			equal(t, tree.name+", "+tt.name, tt.want, got)
@@ -132,28 +140,6 @@ func TestPIDConsumers(t *testing.T) {
 }
 
 var waitsForMemory = Pressure{Memory: &Stall{Full: Averages{Avg10: 1}}}
-
-// TestTightest has limits of the node and its services before those of pods, and the fullest of each.
-func TestTightest(t *testing.T) {
-	group := func(path string, current uint64, pod string) CgroupUsage {
-		return CgroupUsage{Path: path, Usage: Usage{current, 100}, Owner: Owner{PodUID: pod}}
-	}
-	for _, tt := range []struct {
-		name   string
-		tasks  int
-		groups []CgroupUsage
-		want   string
-	}{
-		{"nothing", 0, nil, ""},
-		{"none is near", 10, []CgroupUsage{group("/a", 79, "")}, ""},
-		{"a pod", 10, []CgroupUsage{group("/a", 80, "1"), group("/b", 90, "2")}, "/b"},
-		{"a service", 10, []CgroupUsage{group("/a", 99, "1"), group("/b", 80, "")}, "/b"},
-		{"the node is nearer", 95, []CgroupUsage{group("/b", 90, "")}, ""},
-		{"the node and a pod", 85, []CgroupUsage{group("/b", 99, "1")}, ""},
-	} {
-		equal(t, tt.name, tt.want, PIDs{Tasks: tt.tasks, ThreadsMax: 100, Cgroups: tt.groups}.tightest())
-	}
-}
 
 // TestConsumersUnknown checks for an error where something is not known, with no other named instead.
 func TestConsumersUnknown(t *testing.T) {

@@ -1,7 +1,6 @@
 package host
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -147,23 +146,31 @@ func TestNextPopulation(t *testing.T) {
 	}
 }
 
-// TestProcessesBlocked holds the reader in a command line that never ends: the roles are known by name. That of a
-// process in uninterruptible sleep is not read at all.
+// TestProcessesBlocked holds the reader in a command line that never ends: the roles are known by name, or stay as they
+// were known before. That of a process in uninterruptible sleep is not read at all. A service leaves the reader alone.
 func TestProcessesBlocked(t *testing.T) {
 	n := newNode(t)
 	n.process(50, 1, "containerd", 'S', "/usr/bin/containerd")
+	n.process(60, 1, "containerd-shim", 'S', "/usr/bin/containerd-shim-runc-v2 -namespace k8s.io -id "+idA)
+	before := n.processes()
 	n.process(70, 1, "containerd-shim", 'S', "-")
 	n.process(71, 70, "runc", 'S', "runc kill "+idB)
 	n.process(72, 1, "conmon", 'D', "-")
 	n.fifo("proc/72/cmdline")
-	processes, err := ReadPopulation(untilRead(t, n.fifo("proc/70/cmdline")), n.root, testNames, Population{})
+	var g deadline.Guard
+	held := deadline.WithGuard(untilRead(t, n.fifo("proc/70/cmdline")), &g)
+	processes, err := ReadPopulation(held, n.root, testNames, before)
 	failed(t, "blocked", err, "cmdline of process 70 (containerd-shim)")
 	equal(t, "Processes", []Process{
 		{PID: 50, PPID: 1, Name: "containerd", Role: RoleRuntime, State: 'S', Threads: 1, Started: started(50)},
+		before.roles[60],
 		{PID: 70, PPID: 1, Name: "containerd-shim", Role: RoleShim, State: 'S', Threads: 1, Started: started(70)},
 		{PID: 71, PPID: 70, Name: "runc", Role: RoleOCI, State: 'S', Threads: 1, Started: started(71)},
 		{PID: 72, PPID: 1, Name: "conmon", Role: RoleShim, State: 'D', Threads: 1, Started: started(72)},
 	}, processes.Processes())
+	again, err := ReadPopulation(deadline.WithGuard(t.Context(), &g), n.root, testNames, processes)
+	failed(t, "reading again", err, "reading processes has been under way")
+	equal(t, "what was known", processes.Processes(), again.Processes())
 }
 
 // TestHidden checks that no processes, and what a user sees of its own, do not count as all.
@@ -219,28 +226,6 @@ func TestReadStat(t *testing.T) {
 		_, err := parseStat(torn)
 		failed(t, torn, err, "malformed stat")
 	}
-}
-
-// TestPopulationIsNotReadAgain has a service read processes while the memory map of one is locked. The reader that
-// waits for it is left alone, and of the others what was known of them stays.
-func TestPopulationIsNotReadAgain(t *testing.T) {
-	n := newNode(t)
-	n.process(10, 1, "containerd", 'S', "/usr/bin/containerd")
-	n.process(20, 1, "containerd-shim-runc-v2", 'S', "/usr/bin/containerd-shim-runc-v2 -namespace k8s.io -id "+idA)
-	before := n.processes()
-	n.process(30, 10, "containerd", 'S', "")
-	held := untilRead(t, n.fifo(procFile(30, "cmdline")))
-	var g deadline.Guard
-	first, err := ReadPopulation(deadline.WithGuard(held, &g), n.root, testNames, before)
-	if !errors.Is(err, deadline.ErrAbandoned) {
-		t.Fatalf("reading a locked process: %v, want ErrAbandoned", err)
-	}
-	again, err := ReadPopulation(deadline.WithGuard(t.Context(), &g), n.root, testNames, first)
-	if !errors.Is(err, deadline.ErrAbandoned) || !strings.Contains(err.Error(), "reading processes has been under way") {
-		t.Errorf("reading again: %v", err)
-	}
-	equal(t, "what is known of the shim", before.roles[20], again.roles[20])
-	equal(t, "the role of the locked process", RoleRuntime, again.roles[30].Role)
 }
 
 // BenchmarkReadPopulation reads the processes of this machine: for the first time, and again, as a service does at each
