@@ -225,11 +225,7 @@ func (h *hierarchy) throttling(g daemonGroup) Throttling {
 // above it. Periods and Throttled count since the group has the limit. It is false where there is none.
 func OwnQuota(root string) (tightest Throttling, ok bool) {
 	text, _ := readSmall(root, "proc/self/cgroup")
-	all, err := readHierarchies(root)
-	if err != nil {
-		return Throttling{}, false
-	}
-	h, err := all.of("cpu")
+	h, err := NewCgroupFS(root).of("cpu")
 	if err != nil {
 		return Throttling{}, false
 	}

@@ -182,10 +182,8 @@ func ReadInotify(ctx context.Context, root string, processes Population) (Inotif
 func (p Population) inotify(ctx context.Context, at *position) Inotify {
 	var total Inotify
 	byUser := map[int]*InotifyUser{}
-	for _, st := range p.byWorth() {
-		if st.kernel || st.state == 'Z' && st.threads <= 1 {
-			continue // no descriptors
-		}
+	for _, pid := range p.alive() {
+		st := p.all[pid]
 		if ctx.Err() != nil {
 			total.Unread++
 			continue

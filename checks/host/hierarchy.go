@@ -299,18 +299,16 @@ var (
 )
 
 // idOfCgroup returns the container that a cgroup's name holds.
-func idOfCgroup(base string) string { return strings.Join(submatches(containerGroup, base), "") }
+func idOfCgroup(base string) string { return captured(containerGroup, base) }
 
 // uidOfCgroup returns the pod's UID that a cgroup's name holds. The systemd driver writes _ for each - of the UID.
 func uidOfCgroup(base string) string {
-	return strings.ReplaceAll(strings.Join(submatches(podGroup, base), ""), "_", "-")
+	return strings.ReplaceAll(captured(podGroup, base), "_", "-")
 }
 
-func submatches(pattern *lazyregexp.Regexp, s string) []string {
-	if found := pattern.FindStringSubmatch(s); found != nil {
-		return found[1:]
-	}
-	return nil
+// captured returns what the groups of a pattern match, one after the other; empty where it does not match.
+func captured(pattern *lazyregexp.Regexp, s string) string {
+	return strings.Join(append(pattern.FindStringSubmatch(s), "")[1:], "")
 }
 
 func isUnit(base string) bool {

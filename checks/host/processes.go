@@ -409,6 +409,16 @@ func (p Population) byWorth() []stat {
 	})
 }
 
+// alive returns the processes that have files and memory, in that order: no threads of the kernel, and no zombies.
+func (p Population) alive() (pids []int) {
+	for _, st := range p.byWorth() {
+		if !st.kernel && (st.state != 'Z' && st.state != 'X' || st.threads > 1) {
+			pids = append(pids, st.pid)
+		}
+	}
+	return pids
+}
+
 func byWorth() []Role { return []Role{RoleRuntime, RoleKubelet, RoleShim, RoleOCI, RoleCNI} }
 
 func (p Population) sorted(rank func(stat) int) []stat {

@@ -83,7 +83,12 @@ func (n Names) identify(comm string, argv []string, parent Role) (Role, string) 
 		}
 		return role, ""
 	case RoleShim:
-		return role, shimObject(argv)
+		// containerd-shim-runc-v2 -namespace k8s.io -id SANDBOX -address ...
+		// conmon -b BUNDLE -c CONTAINER --exit-dir ...
+		if id := flagValue(argv, "id", "cid", "c"); plausibleID(id) {
+			return role, id
+		}
+		return role, ""
 	case RoleOCI:
 		// The sandbox and file-server processes of gVisor live as long as the container does.
 		if slices.Contains(argv, "boot") || slices.Contains(argv, "gofer") || lives(argv, parent) {
@@ -167,17 +172,6 @@ func isCNI(comm string, argv []string, parent Role) bool {
 func inCNIDir(program string) bool {
 	dir := strings.TrimSuffix(path.Dir(path.Clean(program)), "/bin")
 	return path.IsAbs(program) && path.Base(dir) == "cni"
-}
-
-// shimObject returns the id that a shim serves. The forms are
-//
-//	containerd-shim-runc-v2 -namespace k8s.io -id SANDBOX -address ...
-//	conmon -b BUNDLE -c CONTAINER --exit-dir ...
-func shimObject(argv []string) string {
-	if id := flagValue(argv, "id", "cid", "c"); plausibleID(id) {
-		return id
-	}
-	return ""
 }
 
 // flagValue finds the last -name V, --name V, -name=V or --name=V of one of the names.

@@ -108,13 +108,7 @@ func ReadTasks(ctx context.Context, processes Population, between time.Duration)
 
 // living returns the containers and sandboxes that have a process other than a zombie.
 func (p Population) living(ctx context.Context) map[string]bool {
-	var pids []int
-	for pid, st := range p.all {
-		if !st.kernel && (st.state != 'Z' && st.state != 'X' || st.threads > 1) {
-			pids = append(pids, pid)
-		}
-	}
-	found, err := gather(ctx, "reading the control groups of processes", pids, func(at *position, pid int) (string, bool) {
+	found, err := gather(ctx, "reading the control groups of processes", p.alive(), func(at *position, pid int) (string, bool) {
 		id := ownerOfCgroups(p.cgroups(at, pid)).ObjectID
 		return id, id != ""
 	})

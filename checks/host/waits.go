@@ -141,13 +141,7 @@ func (p Population) watchers(ctx context.Context, blocked []BlockedTask) ([]Watc
 	if !slices.ContainsFunc(blocked, BlockedTask.watched) {
 		return nil, nil
 	}
-	var pids []int
-	for _, st := range p.byWorth() {
-		if !st.kernel && (st.state != 'Z' || st.threads > 1) {
-			pids = append(pids, st.pid)
-		}
-	}
-	found, err := gather(ctx, "looking for fanotify", pids, func(at *position, pid int) (Watcher, bool) {
+	found, err := gather(ctx, "looking for fanotify", p.alive(), func(at *position, pid int) (Watcher, bool) {
 		at.enter("the descriptors of process %d (%s)", pid, p.all[pid].comm)
 		dir := p.dir(pid)
 		asks := slices.ContainsFunc(names(filepath.Join(dir, "fd")), func(fd string) bool {
