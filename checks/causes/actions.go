@@ -13,13 +13,11 @@ import (
 // A remedy is the action that ends a cause where all conditions hold.
 type remedy struct {
 	checks.Remedy
-	when []func(*facts.Facts, *Finding) bool
+	when []ofFinding
 }
 
-// holds reports whether the remedy is that of a finding.
-func (r remedy) holds(f *facts.Facts, x *Finding) bool {
-	return !slices.ContainsFunc(r.when, func(c func(*facts.Facts, *Finding) bool) bool { return !c(f, x) })
-}
+// An ofFinding is a condition of a finding and of the facts that show it, which are nil for a log alone.
+type ofFinding = func(*facts.Facts, *Finding) bool
 
 // remedies are the actions that end each cause, in the order in which their conditions are asked. The action is the
 // least that heals: where a daemon waits in the kernel, or its disk is full, no restart does. The last of each list
@@ -163,17 +161,17 @@ var remedies = map[string][]remedy{
 }
 
 // act is a remedy for which all conditions must hold.
-func act(action checks.Action, why string, when ...func(*facts.Facts, *Finding) bool) remedy {
+func act(action checks.Action, why string, when ...ofFinding) remedy {
 	return remedy{checks.Remedy{Action: action, Why: why}, when}
 }
 
 // seen is a condition of the facts alone.
-func seen(c condition) func(*facts.Facts, *Finding) bool {
+func seen(c condition) ofFinding {
 	return func(f *facts.Facts, _ *Finding) bool { return f != nil && c(f) }
 }
 
 // summary holds when the summary has one of the texts.
-func summary(texts ...string) func(*facts.Facts, *Finding) bool {
+func summary(texts ...string) ofFinding {
 	return func(_ *facts.Facts, x *Finding) bool {
 		return slices.ContainsFunc(texts, func(s string) bool { return strings.Contains(x.Summary, s) })
 	}
@@ -202,7 +200,7 @@ func (c *Finding) Remedy(f *facts.Facts, root string) checks.Remedy {
 		return checks.Remedy{Action: checks.ActionWait, Why: "it ends when " + root + " is repaired"}
 	}
 	for _, r := range remedies[c.Code] {
-		if r.holds(f, c) {
+		if !slices.ContainsFunc(r.when, func(holds ofFinding) bool { return !holds(f, c) }) {
 			return r.Remedy
 		}
 	}

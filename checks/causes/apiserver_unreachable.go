@@ -96,33 +96,33 @@ func noNodeObject(f *facts.Facts) bool {
 func adviseAPIServer(f *facts.Facts, s *Steps, gone bool) {
 	name, port := apiServer(f)
 	seen, log := f.Seen.Server.Value, KubeletLog(f)+" | grep -E 'node status|lease|x509|Unauthorized' | tail"
-	switch webhook := f.Log.APIFailure.Webhook; {
+	webhook := f.Log.APIFailure.Webhook
+	refused := f.Log.APIOutage != nil && webhook != "" && seen.Err == "" && seen.TLSError == ""
+	switch {
 	case gone:
 		s.Look(`kubectl get node "$(hostname)"`, "Check that the Node object is missing, and find out who deleted it.")
-		s.Look(log, "Read how the kubelet's calls fail.")
-		s.restartKubelet(f, "Registers the node again: a running kubelet does not. Running containers go on.")
-		return
-	case f.Log.APIOutage != nil && webhook != "" && seen.Err == "" && seen.TLSError == "":
+	case refused:
 		s.lookIf(facts.Safe(webhook), "kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations -o "+
 			"yaml | grep -B 30 "+webhook, "Find the webhook's service; exempt leases and nodes from its rules.")
-		s.Look(log, "Read how the kubelet's calls fail.")
-		return
 	case name == "":
 	case seen.TLSError != "":
 		s.Look("openssl s_client -connect "+name+":"+port+" </dev/null 2>/dev/null | openssl x509 -noout -subject "+
 			"-issuer -dates", "Read which certificate the API server has, and who signed it.")
 	default:
-		if net.ParseIP(name) == nil && facts.Safe(name) {
-			s.Look("getent hosts "+name+" || echo it does not resolve", "Check whether its name resolves.")
-		}
+		s.lookIf(net.ParseIP(name) == nil && facts.Safe(name), "getent hosts "+name+" || echo it does not resolve",
+			"Check whether its name resolves.")
 		s.Look("curl -skS --max-time 5 https://"+name+":"+port+"/healthz", "Check that it answers: ok, 401 or 403.")
 		s.lookIf(net.ParseIP(name) != nil, "ip route get "+name, "Check the route to it.")
 	}
 	s.Look(log, "Read how the kubelet's calls fail.")
-	s.Look("openssl x509 -noout -enddate -in /var/lib/kubelet/pki/kubelet-client-current.pem",
-		"Check that the kubelet's client certificate is valid.")
-	s.Look(`kubectl get lease -n kube-node-lease "$(hostname)" -o yaml`, "Check whether the lease is renewed.")
-	s.restartKubelet(f, "Only if the API server answers and the calls still fail: drops a dead connection.")
+	if gone {
+		s.restartKubelet(f, "Registers the node again: a running kubelet does not. Running containers go on.")
+	} else if !refused {
+		s.Look("openssl x509 -noout -enddate -in /var/lib/kubelet/pki/kubelet-client-current.pem",
+			"Check that the kubelet's client certificate is valid.")
+		s.Look(`kubectl get lease -n kube-node-lease "$(hostname)" -o yaml`, "Check whether the lease is renewed.")
+		s.restartKubelet(f, "Only if the API server answers and the calls still fail: drops a dead connection.")
+	}
 }
 
 // outageEvidence adds the failing calls of the kubelet's log, and returns their reason in a few words.

@@ -30,7 +30,7 @@ func recogniseCNIHung(f *facts.Facts) *Finding {
 	subjects := []checks.Subject{{Kind: "RPC", Name: facts.RPCStatus}}
 	if hangs {
 		Addf(&e.For, "%v", status.Last())
-		addCalls(f, &e.For, isAlive, facts.RPCVersion, facts.RPCSandboxes, facts.RPCContainers)
+		addCalls(f, &e.For, facts.Outcome.Alive, facts.RPCVersion, facts.RPCSandboxes, facts.RPCContainers)
 		addCalls(f, &e.Against, isHanging, facts.RPCSandboxes, facts.RPCContainers)
 		addGaps(f, &e, gapPatience)
 	}

@@ -65,6 +65,15 @@ func andMore(n int, noun string) string {
 	return ifElse(n > 0, "; "+units.Count(n, noun)+" more", "")
 }
 
+// firstOf names the first of some things, and counts the others; empty for none.
+func firstOf[T any](all []T, name func(T) string, noun string) string {
+	var names []string
+	for _, x := range top(all) {
+		names = append(names, name(x))
+	}
+	return units.List(names) + andMore(len(all)-len(names), noun)
+}
+
 // safeDir reports whether the folder of a control group may stand in a command, in single quotes.
 func safeDir(dir string) bool { return safeCgroup.MatchString(dir) && !strings.Contains(dir, "..") }
 

@@ -202,10 +202,7 @@ func listsAnswer(f *facts.Facts) bool {
 	return talks(f) && f.Calls.AnyList && f.RPC[facts.RPCVersion].Outcome != facts.Hung
 }
 
-func isAlive(o facts.Outcome) bool { return o.Alive() }
-
 func isHanging(o facts.Outcome) bool { return o == facts.Hung }
-
 func isFailing(o facts.Outcome) bool { return o == facts.Failed }
 
 // logEvidence adds the newest record of each signature, and reports whether there is one.

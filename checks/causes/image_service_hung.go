@@ -45,9 +45,9 @@ func recogniseImageServiceHung(f *facts.Facts) *Finding {
 			", while the lists answer: no image is pulled, the disk is not watched"
 	}
 	if f.RPC[names[0]].Outcome == facts.Hung {
-		addCalls(f, &e.For, isAlive, facts.RPCVersion, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers)
+		addCalls(f, &e.For, facts.Outcome.Alive, facts.RPCVersion, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers)
 		if len(f.FileLocks) == 0 {
-			addCalls(f, &e.Against, isAlive, facts.RPCImages, facts.RPCImageFs)
+			addCalls(f, &e.Against, facts.Outcome.Alive, facts.RPCImages, facts.RPCImageFs)
 		}
 		addCalls(f, &e.Against, isHanging, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers)
 		addGaps(f, &e, gapPatience)

@@ -66,7 +66,7 @@ func hungEvidenceOf(f *facts.Facts, e *checks.Evidence, all []plegbench.Inspecti
 	if f.Calls.BothLists && f.Calls.ListMedian > 0 {
 		Addf(&e.For, "both lists answer in %s", f.Calls.ListMedian)
 	} else {
-		addCalls(f, &e.For, isAlive, facts.RPCSandboxes, facts.RPCContainers)
+		addCalls(f, &e.For, facts.Outcome.Alive, facts.RPCSandboxes, facts.RPCContainers)
 	}
 	if p50 := f.Sweep.Median; f.Sweep.Median > 0 && f.Limits.SlowStatus > 0 && p50 >= f.Limits.SlowStatus {
 		Addf(&e.Against, "the other status calls take %s (median): the runtime may be slow", p50)

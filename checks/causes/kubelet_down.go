@@ -89,7 +89,7 @@ func recogniseKubeletDown(f *facts.Facts) *Finding {
 // recogniseRivals is for kubelets that call one runtime: a kubelet ends each pod there that it does not know.
 func recogniseRivals(f *facts.Facts) *Finding {
 	var e checks.Evidence
-	var names []string
+	var names, pids []string
 	var subjects []checks.Subject
 	all := f.KubeletState.Rivals
 	second := all[1]
@@ -97,6 +97,7 @@ func recogniseRivals(f *facts.Facts) *Finding {
 		unit := ifElse(p.Unit == "", "", ", "+facts.Clean(p.Unit))
 		names = append(names, textf("%s (pid %d%s)", facts.Clean(p.Name), p.PID, unit))
 		Addf(&e.For, "%s has been running since %s", names[len(names)-1], facts.MomentText(f, p.Started))
+		pids = append(pids, strconv.Itoa(p.PID))
 		subjects = append(subjects, facts.ProcessSubject(f, p, host.Owner{}))
 	}
 	slices.Reverse(subjects) // the first is the one that has come last
@@ -110,10 +111,6 @@ func recogniseRivals(f *facts.Facts) *Finding {
 	summary := textf("%d kubelets call one runtime, and each ends the pods of the other: %s", len(all), units.List(names))
 	x := newFinding(checks.Critical, step, summary, e, subjects...)
 	return x.affects(besides(f, "pods end soon after they start")...).advise(func(s *Steps, _ string) {
-		var pids []string
-		for _, p := range all {
-			pids = append(pids, strconv.Itoa(p.PID))
-		}
 		s.Look("ps -o pid,ppid,lstart,unit,args -p "+strings.Join(pids, ","),
 			"See who started each, and with which settings.")
 		for _, p := range slices.Backward(all) {
@@ -177,7 +174,10 @@ func UnitLine(f *facts.Facts, u *host.Unit) string {
 	if u.Result != "" && u.Result != "success" {
 		line += ", " + facts.Clean(u.Result)
 	}
-	line += ")" + stateSince(f, u)
+	line += ")"
+	if !u.Since.IsZero() && !f.Now.Before(u.Since) {
+		line += " since " + facts.MomentText(f, u.Since)
+	}
 	if u.ExitStatus != 0 {
 		line += textf(", exit status %d", u.ExitStatus)
 	}
@@ -185,12 +185,4 @@ func UnitLine(f *facts.Facts, u *host.Unit) string {
 		line += ", restarted " + units.Times(u.Restarts) + " by systemd"
 	}
 	return line
-}
-
-// stateSince dates the state of a unit; empty when systemd does not.
-func stateSince(f *facts.Facts, u *host.Unit) string {
-	if u.Since.IsZero() || f.Now.Before(u.Since) {
-		return ""
-	}
-	return " since " + facts.MomentText(f, u.Since)
 }

@@ -30,7 +30,7 @@ func recogniseListHang(f *facts.Facts) *Finding {
 	for _, r := range lists {
 		Addf(&e.For, "%v", r.Last())
 	}
-	addCalls(f, &e.For, isAlive, facts.RPCSandboxes, facts.RPCContainers, facts.RPCVersion, facts.RPCStatus)
+	addCalls(f, &e.For, facts.Outcome.Alive, facts.RPCSandboxes, facts.RPCContainers, facts.RPCVersion, facts.RPCStatus)
 	step, why := ifElse(len(lists) == 2, checks.Fair, checks.Strong), "a lock that it needs is held"
 	what := ifElse(len(lists) == 2, "both lists hang", lists[0].Name+" hangs")
 	subjects := []checks.Subject{{Kind: "RPC", Name: lists[0].Name}}

@@ -50,8 +50,7 @@ func recogniseNetworkNotReady(f *facts.Facts) *Finding {
 			units.Count(len(cutOff), "running pod")+units.Plural(len(cutOff), " is", " are")+" cut off from the network")
 		Addf(&e.For, "%s calls the plugin bridge, which attached them to %s: no interface has this name",
 			facts.Clean(n.File), bridge)
-		Addf(&e.For, "attached to it: %s%s", facts.Clean(units.List(top(cutOff))),
-			andMore(len(cutOff)-len(top(cutOff)), "pod"))
+		Addf(&e.For, "attached to it: %s", firstOf(cutOff, facts.Clean, "pod"))
 		effect = besides(f, "nothing reaches these pods; the plugin makes the bridge again for the next pod, without them")
 	case ready && f.Seen.CNI.OK && n.Configured && n.File == "" && n.Problem != "":
 		severity, step = checks.Warning, checks.Strong

@@ -48,7 +48,8 @@ func recogniseOOMKilled(f *facts.Facts) *Finding {
 		subjects = taskSubjects(f, slices.DeleteFunc(slices.Clone(f.Log.OOMVictims),
 			func(t facts.LogTask) bool { return t.Role() == facts.RoleOther }))
 	case f.Log.OOMGlobal:
-		summary = "the node ran out of memory: the kernel OOM-killed " + victimsLine(f)
+		summary = "the node ran out of memory: the kernel OOM-killed " + cmp.Or(
+			firstOf(f.Log.OOMVictims, facts.LogTask.Label, "process"), "processes that the log does not name")
 	default:
 		k := shared[0]
 		summary = textf("%s reached its memory limit: the kernel OOM-killed %s in it %s", facts.Clean(k.Limit),
@@ -132,16 +133,6 @@ func countedOOM(f *facts.Facts) *Finding {
 			}
 			adviseOOM(f, s, mended)
 		})
-}
-
-// victimsLine names the victims.
-func victimsLine(f *facts.Facts) string {
-	var names []string
-	for _, v := range top(f.Log.OOMVictims) {
-		names = append(names, v.Label())
-	}
-	return cmp.Or(units.List(names), "processes that the log does not name") +
-		andMore(len(f.Log.OOMVictims)-len(names), "process")
 }
 
 // taskSubjects names tasks as culprits, those first that the node cannot do without.

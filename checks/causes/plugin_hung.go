@@ -116,8 +116,7 @@ func recogniseMissing(f *facts.Facts) *Finding {
 func missingLine(f *facts.Facts, d facts.MissingDriver) string {
 	line := textf("the %s driver %s is not registered with the kubelet", d.Kind, facts.Clean(d.Name))
 	if len(d.Pods) > 0 {
-		line += ": " + facts.Clean(units.List(top(d.Pods))) + andMore(len(d.Pods)-len(top(d.Pods)), "pod") +
-			units.Plural(len(d.Pods), " waits", " wait") + " for it"
+		line += ": " + firstOf(d.Pods, facts.Clean, "pod") + units.Plural(len(d.Pods), " waits", " wait") + " for it"
 	}
 	return line + ", " + facts.SinceText(f, d.Since)
 }

@@ -136,13 +136,7 @@ func podLabel(t facts.PodTrouble) string {
 }
 
 // podsLabel names a few pods, and how many there are more.
-func podsLabel(pods []facts.PodTrouble) string {
-	var names []string
-	for _, t := range top(pods) {
-		names = append(names, podLabel(t))
-	}
-	return units.List(names) + andMore(len(pods)-len(names), "pod")
-}
+func podsLabel(pods []facts.PodTrouble) string { return firstOf(pods, podLabel, "pod") }
 
 // An errorSource is where the reason of an error is found that a daemon logs about a pod.
 type errorSource struct{ words, command, why string }

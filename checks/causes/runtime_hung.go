@@ -124,7 +124,7 @@ func hungPattern(f *facts.Facts, how facts.Hang, e *checks.Evidence) (string, fl
 		Addf(&e.For, "the transport answers in %s", connect.Elapsed)
 		addCalls(f, &e.For, isHanging, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers, facts.RPCImages,
 			facts.RPCImageFs, facts.RPCVersion)
-		addCalls(f, &e.For, isAlive, facts.RPCVersion) // needs no lock
+		addCalls(f, &e.For, facts.Outcome.Alive, facts.RPCVersion) // needs no lock
 		return label + " accepts connections, but every RPC that needs a lock hangs", checks.Certain
 	case facts.HangBehind:
 		Addf(&e.For, "%s passes every call on to dockerd, and dockerd most of them to its containerd", label)
@@ -140,7 +140,7 @@ func hungPattern(f *facts.Facts, how facts.Hang, e *checks.Evidence) (string, fl
 	case facts.HangMost:
 		calls, pods := outOf(len(f.Sweep.Hung), len(f.Sweep.Made), "status call"), facts.PodsOf(f.Sweep.Hung)
 		Addf(&e.For, "%s hung, in %s: no single container explains that", calls, units.Count(pods, "pod"))
-		addCalls(f, &e.For, isAlive, facts.RPCSandboxes, facts.RPCContainers)
+		addCalls(f, &e.For, facts.Outcome.Alive, facts.RPCSandboxes, facts.RPCContainers)
 		return textf("status calls of %s hang for most objects, while its lists answer", label), checks.Strong
 	}
 	Addf(&e.For, "the socket accepts connections, but sent no HTTP/2 frame in %s", connect.Elapsed)

@@ -40,7 +40,7 @@ func recogniseRuntimeUnsupported(f *facts.Facts) *Finding {
 	case f.Calls.NotCRI != nil:
 		summary = f.Target.Daemon.Label + " speaks gRPC, but serves no CRI v1: plugin off, too old, or another socket"
 		Addf(&e.For, "%v", *f.Calls.NotCRI)
-		addCalls(f, &e.Against, isAlive, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers)
+		addCalls(f, &e.Against, facts.Outcome.Alive, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers)
 	default:
 		return nil
 	}

@@ -116,7 +116,9 @@ func addTasks(f *facts.Facts, e *checks.Evidence, match func(host.BlockedTask) b
 
 // TaskLine writes where a task waits.
 func TaskLine(f *facts.Facts, t host.BlockedTask) string {
-	where, w := cmp.Or(waitsIn(t), "the kernel"), facts.WaitOf(t)
+	where := strings.Join(facts.Head(t.Stack, 6), " < ") // the innermost function first
+	where = facts.Clean(cmp.Or(where, ifElse(t.Wchan == "0", "", t.Wchan), "the kernel"))
+	w := facts.WaitOf(t)
 	return textf("%s is in uninterruptible sleep in two looks, in %s%s", taskName(f, t), where,
 		ifElse(w == facts.WaitUnknown, "", ": it waits for "+w.String()))
 }
@@ -126,15 +128,4 @@ func TaskLine(f *facts.Facts, t host.BlockedTask) string {
 func isKillable(t host.BlockedTask) bool {
 	return strings.HasSuffix(t.Wchan, "_killable") ||
 		slices.Contains([]string{"wait_for_vfork_done", "mem_cgroup_handle_over_high"}, t.Wchan)
-}
-
-// waitsIn lists the kernel functions in which a task waits, innermost first.
-func waitsIn(t host.BlockedTask) string {
-	switch {
-	case len(t.Stack) > 0:
-		return facts.Clean(strings.Join(facts.Head(t.Stack, 6), " < "))
-	case t.Wchan != "0":
-		return facts.Clean(t.Wchan)
-	}
-	return ""
 }
