@@ -169,9 +169,8 @@ func serverEvidence(f *facts.Facts, e *checks.Evidence) string {
 		return "it is not ready"
 	}
 	Addf(&e.For, "%s answers kdiag in %s (HTTP %d)", url, s.Took, s.Status)
-	if line := NotReadyLine(f); line != "" {
-		Addf(&e.For, "%s", line)
-	}
+	notReady := NotReadyLine(f)
+	addIf(notReady != "", &e.For, "%s", notReady)
 	addIf(s.NodeGone, &e.For, "it answers 404 for this node")
 	return "it answers kdiag"
 }

@@ -48,9 +48,7 @@ func recogniseCNIHung(f *facts.Facts) *Finding {
 		if len(f.PluginLocks) > 0 {
 			summary += "; " + lockHolder(f.PluginLocks[0]) + " holds the lock " + facts.Clean(f.PluginLocks[0].Path)
 		}
-		if hangs {
-			summary += ", and Status hangs behind it"
-		}
+		summary += ifElse(hangs, ", and Status hangs behind it", "")
 	} else if f.HostMissing == "" && !f.Target.Simulated && len(fifos) == 0 {
 		Addf(&e.Against, "no CNI plugin on this host has been running for more than %s", facts.StuckWork)
 	}

@@ -55,6 +55,9 @@ func ifElse[T any](condition bool, yes, no T) T {
 	return no
 }
 
+// after puts a word before a text; empty where there is no text.
+func after(word, text string) string { return ifElse(text == "", "", word+text) }
+
 // outOf writes a part of a number of things: 3 of 9 status calls.
 func outOf(n, all int, noun string) string { return units.Number(n) + " of " + units.Count(all, noun) }
 
@@ -351,9 +354,7 @@ func holdLines(f *facts.Facts, call string, h facts.Hold) []string {
 		calls = append(calls, w.Calls...)
 	}
 	line := units.Count(count, "goroutine") + units.Plural(count, " waits", " wait") + " for it"
-	if len(calls) > 0 {
-		line += ", serving " + units.List(calls)
-	}
+	line += after(", serving ", units.List(calls))
 	if more := f.Stacks.Serving(call) - h.Serves(call); more > 0 && h.Serves(call) > 0 {
 		line += textf("; %d more that serve %s wait elsewhere, and a dump does not show for which object", more, call)
 	}
@@ -455,10 +456,8 @@ var addresses = lazyregexp.New(` \(ttrpc client 0x[0-9a-f]+\)| 0x[0-9a-f]+`)
 // the lock of a container's status and waits for the shim's reply to Update: containerd-shim (pid 88) of web/cart-1,
 // stopped.
 func GoroutineLine(f *facts.Facts, h checks.StackHolder) string {
-	line, source := textf("goroutine %d", h.Goroutine), facts.StackSource(f, h)
-	if source.Process != "" {
-		line += " of " + source.Process
-	}
+	source := facts.StackSource(f, h)
+	line := textf("goroutine %d", h.Goroutine) + after(" of ", source.Process)
 	if source.Role == string(host.RoleShim) {
 		line += textf(" (pid %d)", source.PID)
 	}
@@ -466,9 +465,7 @@ func GoroutineLine(f *facts.Facts, h checks.StackHolder) string {
 	if h.Seconds != nil {
 		known = strings.TrimPrefix(known+", "+units.Seconds(*h.Seconds), ", ")
 	}
-	if known != "" {
-		line += " (" + known + ")"
-	}
+	line += ifElse(known == "", "", " ("+known+")")
 	why := addresses.ReplaceAllString(strings.TrimPrefix(h.Why, "it "), "")
 	line += " " + strings.ReplaceAll(why, ", and ", " and ")
 	if p := h.Process; p != nil {

@@ -96,10 +96,7 @@ func MountLine(f *facts.Facts, m host.Mount) string {
 	if m.Source != "" && m.Source != "none" && m.Source != m.Type {
 		line += " from " + facts.Clean(m.Source)
 	}
-	if m.Driver != "" {
-		line += ", driver " + facts.Clean(m.Driver)
-	}
-	line += ")"
+	line += after(", driver ", facts.Clean(m.Driver)) + ")"
 	switch {
 	case m.PID != 0:
 		line += " in the mount namespace of " + cmp.Or(facts.OwnerLabel(f, m.Inside), textf("process %d", m.PID))

@@ -108,9 +108,7 @@ func brokenDisks(f *facts.Facts) (all []fault) {
 			x.summary = textf("the kernel reports %s of a disk", units.Count(d.Count, "I/O error"))
 		default:
 			x.step = checks.Strong
-			if f.Seen.Spaces.OK {
-				x.summary += ", on which no folder of the node lies"
-			}
+			x.summary += ifElse(f.Seen.Spaces.OK, ", on which no folder of the node lies", "")
 		}
 		switch {
 		case isMade && facts.Safe(name):
@@ -160,8 +158,7 @@ func namedBy(c *journal.Count, word string) string {
 	if len(c.Subjects) == 0 {
 		return ""
 	}
-	s := c.Subjects[0]
-	return word + facts.Clean(ifElse(s.Name != "", s.Name, s.ID))
+	return word + facts.Clean(cmp.Or(c.Subjects[0].Name, c.Subjects[0].ID))
 }
 
 // brokenCards returns network cards that stopped sending, or whose link comes and goes.

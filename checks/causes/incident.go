@@ -214,10 +214,7 @@ func (in *Incident) relistsText() string {
 	}
 	text := textf("%d relists in a row took %s to %s, by the time from anchor to anchor", len(in.Relists),
 		units.Duration(slices.Min(in.Relists)), units.Duration(slices.Max(in.Relists)))
-	if in.allHung {
-		text += ": calls that waited for their 2 min deadline"
-	}
-	return text
+	return text + ifElse(in.allHung, ": calls that waited for their 2 min deadline", "")
 }
 
 // begin returns when the incident began: at the anchor, else at the first unhealthy record.
@@ -306,10 +303,7 @@ func (in *Incident) unexplained() *Finding {
 	what = ifElse(in.NotReady != "", "The node is NotReady", what)
 	f := in.finding(raised(checks.Weak, true), what+", and the logs do not show why.")
 	f.Code = PLEGUnhealthy
-	text := units.Count(in.Lines, "record")
-	if in.failing == 0 {
-		text += ", no failing call among them"
-	}
+	text := units.Count(in.Lines, "record") + ifElse(in.failing == 0, ", no failing call among them", "")
 	return f.supports(text).lacks("records of failing calls, of the runtime or of the kernel that would explain it; " +
 		"that there are none proves nothing: many details are only logged at -v=4")
 }

@@ -43,9 +43,7 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 		}
 		severity = facts.Worse(severity, s)
 		Addf(&e.For, "%s", w.Line())
-		if summary == "" {
-			summary = "the disk is too slow: " + w.Line()
-		}
+		summary = cmp.Or(summary, "the disk is too slow: "+w.Line())
 		if len(subjects) == 0 {
 			subjects = append(subjects, facts.Shortage{Space: facts.SpaceOf(f, w.Writes)}.Subject())
 		}
@@ -92,10 +90,7 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 		severity, step = checks.Warning, checks.Fair
 		summary = textf("requests to disk %s take %s", facts.Clean(d.Slow[0].Name), facts.Await(d.Slow[0]))
 	}
-	writers := d.Writers
-	if d.Frozen {
-		writers = nil // it is not they who make the others wait
-	}
+	writers := ifElse(d.Frozen, nil, d.Writers) // who writes does not make the others wait for the end of a freeze
 	if len(writers) > 0 && len(d.Failing)+len(d.Throttled) == 0 {
 		summary += "; the heaviest writer is " + writer(writers[0])
 	}

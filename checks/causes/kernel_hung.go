@@ -81,8 +81,9 @@ func recogniseKernelHung(f *facts.Facts) *Finding {
 		s.lookBlocked()
 		s.Look("grep . /proc/pressure/io", "Check for slow disks (avg10 near 100): then the tasks may go on.")
 		s.lookStacks()
-		s.addNodeIf(vital || locked, "Reboot only if the tasks stay hung; slow disks need none.")
-		s.addNodeIf(oops && !vital && !locked, "Reboot soon: what the kernel had locked stays locked.")
+		s.addNodeIf(vital || locked || oops, ifElse(vital || locked,
+			"Reboot only if the tasks stay hung; slow disks need none.",
+			"Reboot soon: what the kernel had locked stays locked."))
 	})
 }
 

@@ -171,10 +171,7 @@ func (s *Steps) lookHolder(h kubelet.Holder, why string) {
 // UnitLine describes a unit's state in systemd: kubelet.service is failed (failed, exit-code) since 02:51:10.
 func UnitLine(f *facts.Facts, u *host.Unit) string {
 	line := textf("%s is %s (%s", facts.Clean(u.Name), facts.Clean(u.Active), facts.Clean(u.Sub))
-	if u.Result != "" && u.Result != "success" {
-		line += ", " + facts.Clean(u.Result)
-	}
-	line += ")"
+	line += ifElse(u.Result == "success", "", after(", ", facts.Clean(u.Result))) + ")"
 	if !u.Since.IsZero() && !f.Now.Before(u.Since) {
 		line += " since " + facts.MomentText(f, u.Since)
 	}

@@ -104,9 +104,8 @@ func logOfPLEG(f *facts.Facts, e *checks.Evidence) bool {
 	age := f.KubeletState.PLEGAge
 	late := f.KubeletState.PLEGKnown && !f.Target.OtherEndpoint && age > f.Calls.Threshold
 	addIf(late, &e.For, "the last good relist by the metric: %s ago; the threshold is %s", age, f.Calls.Threshold)
-	if line := PLEGLine(f); line != "" && f.Log.SameRuntime {
-		e.For = append(e.For, line)
-	}
+	line := PLEGLine(f)
+	addIf(line != "" && f.Log.SameRuntime, &e.For, "%s", line)
 	return late || f.Log.SameRuntime && f.Log.PLEGNow != nil
 }
 

@@ -70,9 +70,7 @@ func recogniseNetworkNotReady(f *facts.Facts) *Finding {
 	default:
 		effect = []string{`kubelet: NotReady at once ("container runtime network not ready"); of new pods only those on ` +
 			"the host's network start"}
-		if why := CNIEvidence(f, &e); why != "" {
-			summary += "; " + why
-		}
+		summary += after("; ", CNIEvidence(f, &e))
 	}
 	step = raised(step, fromLog(f, &e.For, signOfNetwork))
 	subject := ifElse(f.Target.OtherEndpoint && !n.Configured, *facts.SocketSubject(f),

@@ -59,9 +59,7 @@ func recogniseOOMKilled(f *facts.Facts) *Finding {
 	if last := facts.LastKill(f); last != nil {
 		summary += ", last at " + facts.ClockText(f, *last)
 	}
-	if mended {
-		summary += "; it is over"
-	}
+	summary += ifElse(mended, "; it is over", "")
 	addIf(f.Log.OOMGlobal, &e.For, "the node itself ran out of memory, not only one control group")
 	for _, k := range top(shared) {
 		Addf(&e.For, "%s reached its memory limit: %s OOM-killed %s", facts.Clean(k.Limit), facts.Clean(k.Task),

@@ -99,10 +99,8 @@ func recogniseMissing(f *facts.Facts) *Finding {
 		return nil
 	}
 	Addf(&e.Missing, "whether its pod runs on this node")
-	effect := "pods that need it do not start"
-	if slices.Contains(kinds, "DRA") {
-		effect += ", and those that have its devices do not go"
-	}
+	effect := "pods that need it do not start" +
+		ifElse(slices.Contains(kinds, "DRA"), ", and those that have its devices do not go", "")
 	first := f.Pods.Missing[0]
 	return newFinding(checks.Warning, checks.Strong, missingLine(f, first)+andMore(len(subjects)-1, "driver"), e,
 		subjects...).affects(effect).advise(func(s *Steps, _ string) {

@@ -114,10 +114,7 @@ func troubled(f *facts.Facts, pods []facts.PodTrouble, none bool, wrong string) 
 	}
 	addIf(facts.CanaryStarts(f), &e.Against, "a canary was created and started, so some pods can start")
 	addIf(none && f.Canary == nil, &e.Missing, "whether a canary starts (kdiag node --canary tries one)")
-	summary := besides(f, wrong)[0]
-	if words != "" {
-		summary += ": " + Quote(words)
-	}
+	summary := besides(f, wrong)[0] + after(": ", Quote(words))
 	x := newFinding(criticalIf(none), step, summary, e, subjects...)
 	x.Waiting = textf("%s for it: %s", units.Count(len(pods), "pod")+units.Plural(len(pods), " waits", " wait"),
 		podsLabel(pods))

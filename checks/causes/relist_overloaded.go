@@ -34,10 +34,18 @@ func recogniseRelistOverloaded(f *facts.Facts) *Finding {
 	}
 	// What a restart of the kubelet alone would do is no harm yet.
 	severity, step := criticalIf(max(now, age, churn) > limit), checks.Strong
-	if max(now, age) > limit {
+	summary := textf("a relist takes %s after a kubelet restart, %s in a rollout, %s now; limit %s", cold, churn, now,
+		limit) // the problem is first, since some views show 80 characters only
+	effect := []string{textf("kubelet: Ready now (a relist takes %s)", now)}
+	addIf(churn > limit, &effect, "kubelet: NotReady in a rollout of a tenth of the pods")
+	// PLEG's clock starts anew with the lists of the first relist.
+	addIf(cold > limit, &effect, "do not restart the kubelet: NotReady from %s to %s after it", limit,
+		cold+plegbench.RelistPeriod+f.Calls.ListMedian)
+	if reaches := max(now, age); reaches > limit {
 		step = checks.Certain
+		summary = textf("a relist takes %s now, PLEG's age reaches %s; limit %s", now, reaches, limit)
+		effect = []string{textf("kubelet: NotReady about every %s", now.Round(time.Second))}
 	}
-	summary, effect := overloadOf(f)
 	var e checks.Evidence
 	// The median times the number would leave out the slow calls, which are most of the time on a busy disk.
 	if n := f.Lists.Objects; n > 0 && cold > 0 {
@@ -62,28 +70,6 @@ func recogniseRelistOverloaded(f *facts.Facts) *Finding {
 		s.lookPods("Count the pods; is a rollout going on?")
 		s.cordon()
 	})
-}
-
-// overloadOf returns the summary and the effect of relists that take too long.
-func overloadOf(f *facts.Facts) (summary string, effect []string) {
-	s, limit := f.Summary, f.Calls.Threshold
-	now, age := Optional(s.ProjectedSeconds), Optional(s.ProjectedAgeSeconds)
-	churn, cold := Optional(s.ChurnSeconds), Optional(s.ColdSeconds)
-	if age = max(now, age); age > limit {
-		return textf("a relist takes %s now, PLEG's age reaches %s; limit %s", now, age, limit),
-			[]string{textf("kubelet: NotReady about every %s", now.Round(time.Second))}
-	}
-	summary = textf("a relist takes %s after a kubelet restart, %s in a rollout, %s now; limit %s", cold, churn, now,
-		limit) // the problem is first, since some views show 80 characters only
-	effect = []string{textf("kubelet: Ready now (a relist takes %s)", now)}
-	if churn > limit {
-		effect = append(effect, "kubelet: NotReady in a rollout of a tenth of the pods")
-	}
-	if cold > limit { // PLEG's clock starts anew with the lists of the first relist
-		over := cold + plegbench.RelistPeriod + f.Calls.ListMedian
-		effect = append(effect, textf("do not restart the kubelet: NotReady from %s to %s after it", limit, over))
-	}
-	return summary, effect
 }
 
 // Projection is the duration of the kubelet's relists: 288ms now, 32.4s in a rollout, 5m21s after a kubelet restart;

@@ -40,9 +40,7 @@ func recogniseTooManyExited(f *facts.Facts) *Finding {
 	if len(counts) > 0 && counts[0].Count > 1 && counts[0].Pod.Name != "" {
 		summary += textf(", %s of them of %s", units.Number(counts[0].Count), counts[0].Label())
 	}
-	if c.MostlyNewest() {
-		summary += "; " + c.NewestOf() + " of its pod and name"
-	}
+	summary += ifElse(c.MostlyNewest(), "; "+c.NewestOf()+" of its pod and name", "")
 	step := raised(checks.Certain, agrees)
 	found := newFinding(severity, step, summary, e, countSubjects(c)...)
 	if s := f.Summary; s != nil && s.ContainersAtLimit != nil && !f.Lists.Streamed && !f.Lists.Size.Over() {

@@ -35,10 +35,7 @@ func workFor(f *facts.Facts, p host.Process) string {
 // working describes the work of a process and its duration: runc kill for web/cart-1 (app) has been running for
 // 3m (pid 4720).
 func working(f *facts.Facts, p host.Process) string {
-	what := facts.Clean(strings.TrimSpace(p.Name + " " + p.Work))
-	if whom := workFor(f, p); whom != "" {
-		what += " for " + whom
-	}
+	what := facts.Clean(strings.TrimSpace(p.Name+" "+p.Work)) + after(" for ", workFor(f, p))
 	return textf("%s has been running for %s (pid %d)", what, facts.AgeOf(f, p), p.PID)
 }
 
