@@ -5,7 +5,6 @@ package causes
 
 import (
 	"embed"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -178,18 +177,13 @@ func Doc(code string) (checks.Definition, bool) {
 // readPage reads NAME.md: YAML between two lines of dashes, then the text on what happens in the kubelet and the
 // runtime.
 func readPage(name string) (checks.Definition, error) {
-	text, err := pages.ReadFile(name)
-	front, means, ok := strings.Cut(strings.TrimPrefix(string(text), "---\n"), "\n---\n")
-	if err == nil && !ok {
-		err = errors.New("no front matter between lines of ---")
-	}
+	text, _ := pages.ReadFile(name) // as it was listed
+	front, means, _ := strings.Cut(strings.TrimPrefix(string(text), "---\n"), "\n---\n")
 	var page struct {
 		checks.Definition
 		Order int `json:"order"` // its place in list.go
 	}
-	if err == nil {
-		err = yaml.UnmarshalStrict([]byte(front), &page)
-	}
+	err := yaml.UnmarshalStrict([]byte(front), &page)
 	page.Means = strings.TrimSpace(means)
 	return page.Definition, err
 }

@@ -213,7 +213,7 @@ func (in *Incident) relistsText() string {
 		return ""
 	}
 	text := textf("%d relists in a row took %s to %s, by the time from anchor to anchor", len(in.Relists),
-		units.Duration(slices.Min(in.Relists)), units.Duration(slices.Max(in.Relists)))
+		slices.Min(in.Relists), slices.Max(in.Relists))
 	return text + ifElse(in.allHung, ": calls that waited for their 2 min deadline", "")
 }
 

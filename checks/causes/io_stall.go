@@ -105,7 +105,7 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 		subjects = append(subjects, processSubject(f, w.PID, w.Name, w.PodUID))
 	}
 	if len(subjects) == 0 {
-		subjects = []checks.Subject{{Kind: "Node", Name: "disks"}}
+		subjects = append(subjects, ofNode("disks"))
 	}
 	step = raised(step, len(holds) > 0)
 	return newFinding(severity, step, summary, e, subjects...).advise(func(s *Steps, _ string) { adviseIOStall(f, s) })
@@ -224,12 +224,8 @@ func quickWrites(f *facts.Facts) bool {
 
 // DiskLine is the sentence about a disk.
 func DiskLine(d host.Disk) string {
-	line := textf("%s: mean read %s, mean write %s, busy %s of %s, %s in flight, %s/s written, %s/s read",
-		facts.Clean(d.Name), units.Duration(d.ReadAwait), units.Duration(d.WriteAwait),
-		units.Percent(min(d.Utilisation, 1)), units.Duration(d.Over), units.Count(d.InFlight, "request"),
-		facts.Rate(d.WriteBytesPerSecond), facts.Rate(d.ReadBytesPerSecond))
-	if len(d.Folders) > 0 {
-		line += "; folders on it: " + facts.FoldersLine(d.Folders)
-	}
-	return line
+	return textf("%s: mean read %s, mean write %s, busy %s of %s, %s in flight, %s/s written, %s/s read",
+		facts.Clean(d.Name), d.ReadAwait, d.WriteAwait, units.Percent(min(d.Utilisation, 1)), d.Over,
+		units.Count(d.InFlight, "request"), facts.Rate(d.WriteBytesPerSecond), facts.Rate(d.ReadBytesPerSecond)) +
+		after("; folders on it: ", facts.FoldersLine(d.Folders))
 }

@@ -83,32 +83,27 @@ func recogniseRuntimeNotReady(f *facts.Facts) *Finding {
 	}
 	return newFinding(severity, step, f.Target.Daemon.Label+": "+summary, e, subject).
 		affects(effect...).advise(func(s *Steps, _ string) {
-		if dockerGone(f) != nil {
+		switch {
+		case dockerGone(f) != nil:
 			AddService(f, s)
 			AddDisk(f, s, "Check for a full disk under docker's data")
 			addRestart(f, s)
-			return
-		}
-		if len(programs) > 0 {
+		case len(programs) > 0:
 			s.Look("ls -l /usr/bin/runc /usr/sbin/runc /usr/local/sbin/runc /usr/bin/containerd-shim-runc-v2",
 				"Find out what removed it, and reinstall its package (runc, containerd.io); no restart is needed")
-			return
-		}
-		if len(folders) > 0 {
+		case len(folders) > 0:
 			s.Look(textf("ls -l /proc/%d/fd | grep io.containerd | head -n 5", f.Target.Daemon.PID),
 				"Find out where its files are now, and move the folder back; no restart is needed")
-			return
-		}
-		if other != 0 {
+		case other != 0:
 			s.Look(textf("ps -o pid,ppid,lstart,args -p %d,%d; cat /proc/%[2]d/cgroup", f.Target.Daemon.PID, other),
 				"Find out who started the other daemon; stop the one that no unit owns (its containers run on)")
 			AddService(f, s)
-			return
+		default:
+			s.Look(facts.CrictlCommand(f, "info"), "Read the conditions that the runtime reports")
+			AddService(f, s)
+			s.Look(facts.KdiagCommand(f, "runtime"), "Look again; while it loads its state, wait: a restart delays it")
+			addRestart(f, s, "Last resort, if the loading of its state never ends.")
 		}
-		s.Look(facts.CrictlCommand(f, "info"), "Read the conditions that the runtime reports")
-		AddService(f, s)
-		s.Look(facts.KdiagCommand(f, "runtime"), "Look again; while it loads its state, wait: a restart delays it")
-		addRestart(f, s, "Last resort, if the loading of its state never ends.")
 	})
 }
 
