@@ -39,33 +39,31 @@ type Folder struct {
 // Nothing below them is read.
 func Folders(root string, processes Population, kubeletDir, logsDir string) []Folder {
 	var all []Folder
+	add := func(role string, pid int, dirs ...string) {
+		for _, dir := range dirs {
+			all = append(all, Folder{Path: dir, Role: role, PID: pid})
+		}
+	}
 	for _, p := range processes.of(RoleRuntime) {
 		dir := filepath.Join(processes.dir(p.PID), "fd")
 		for _, fd := range names(dir) {
 			for _, file := range []string{boltFile, dockerFile} {
 				if data := linkedFolder(root, filepath.Join(dir, fd), file); data != "" {
-					all = append(all, Folder{Path: data, Role: FolderRuntime, PID: p.PID})
+					add(FolderRuntime, p.PID, data)
 				}
 			}
 		}
 		if p.Name == "crio" {
-			for _, data := range storageRoots(processes.dir(p.PID)) {
-				all = append(all, Folder{Path: data, Role: FolderRuntime, PID: p.PID})
-			}
+			add(FolderRuntime, p.PID, storageRoots(processes.dir(p.PID))...)
 		}
 	}
 	if len(all) == 0 {
-		for _, dir := range existing(root, processes.names.DataDirs) {
-			all = append(all, Folder{Path: dir, Role: FolderRuntime})
-		}
+		add(FolderRuntime, 0, existing(root, processes.names.DataDirs)...)
 	}
-	for _, dir := range stateFolders(root, processes) {
-		all = append(all, Folder{Path: dir, Role: FolderState})
-	}
-	all = append(all,
-		Folder{Path: cmp.Or(kubeletDir, "/var/lib/kubelet"), Role: FolderKubelet},
-		Folder{Path: cmp.Or(logsDir, "/var/log/pods"), Role: FolderLogs}, Folder{Path: "/var/log", Role: FolderLogs},
-		Folder{Path: "/", Role: FolderRoot})
+	add(FolderState, 0, stateFolders(root, processes)...)
+	add(FolderKubelet, 0, cmp.Or(kubeletDir, "/var/lib/kubelet"))
+	add(FolderLogs, 0, cmp.Or(logsDir, "/var/log/pods"), "/var/log")
+	add(FolderRoot, 0, "/")
 	return slices.Compact(all) // --pod-logs-dir may be /var/log itself
 }
 
