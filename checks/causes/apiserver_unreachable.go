@@ -21,11 +21,6 @@ var serverInRecord = lazyregexp.New(`https://([A-Za-z0-9.-]{1,253}|\[[0-9a-fA-F:
 // APIServerUnreachable is the code of this cause.
 const APIServerUnreachable = "APIServerUnreachable"
 
-var apiserverUnreachable = Definition{
-	Code: APIServerUnreachable, Claims: []string{"kubelet.apiserver"},
-	Recognise: recogniseAPIServerUnreachable,
-}
-
 func recogniseAPIServerUnreachable(f *facts.Facts) *Finding {
 	look := f.Seen.Server
 	away := look.OK && !look.Value.Reachable && (look.Value.Err != "" || look.Value.TLSError != "")

@@ -1,6 +1,7 @@
 // Package causes holds every cause that kdiag knows, three files each: NAME.go recognises it in the facts and
-// advises; NAME.md documents it for kdiag explain and docs/causes.md; testdata/NAME holds a recorded case. Which cause
-// explains which is one table, in relations.go. Package judge relates the causes it finds and writes the report.
+// advises; NAME.md documents it for kdiag explain and docs/causes.md; testdata/NAME holds a recorded case. All causes are
+// one table, in list.go; which cause explains which is another one, in relations.go. Package judge relates the causes it
+// finds and writes the report.
 package causes
 
 import (
@@ -133,8 +134,8 @@ func Lookup(code string) (Definition, bool) {
 //go:embed *.md
 var pages embed.FS
 
-// Docs returns the documentation of every cause, in the order of All. It panics if a page is missing or cannot be read,
-// which a test excludes: the pages are part of the program.
+// Docs returns the documentation of every cause, in the order of All. It panics if a page is missing, cannot be read, or
+// is of no cause, which a test excludes: the pages are part of the program.
 func Docs() []checks.Definition {
 	byCode := map[string]checks.Definition{}
 	files, _ := pages.ReadDir(".") // an embedded folder is always there
@@ -161,6 +162,9 @@ func Docs() []checks.Definition {
 		}
 		docs = append(docs, doc)
 	}
+	if len(docs) < len(files) {
+		panic("a page is of no cause in list.go")
+	}
 	return docs
 }
 
@@ -179,11 +183,8 @@ func Doc(code string) (checks.Definition, bool) {
 func readPage(name string) (checks.Definition, error) {
 	text, _ := pages.ReadFile(name) // as it was listed
 	front, means, _ := strings.Cut(strings.TrimPrefix(string(text), "---\n"), "\n---\n")
-	var page struct {
-		checks.Definition
-		Order int `json:"order"` // its place in list.go
-	}
+	var page checks.Definition
 	err := yaml.UnmarshalStrict([]byte(front), &page)
 	page.Means = strings.TrimSpace(means)
-	return page.Definition, err
+	return page, err
 }

@@ -14,11 +14,6 @@ import (
 // CertificateExpired is the code of this cause.
 const CertificateExpired = "CertificateExpired"
 
-var certificateExpired = Definition{
-	Code: CertificateExpired, Claims: []string{"kubelet.certificates"},
-	Recognise: recogniseCertificateExpired, FromLog: loggedCertificateExpired,
-}
-
 func loggedCertificateExpired(in *Incident) *Finding {
 	return in.harmless("A certificate has expired, or a clock is wrong; PLEG does not talk to the API server.",
 		signature.CertificateExpired)

@@ -16,11 +16,6 @@ import (
 // CgroupDriverMismatch is the code of this cause.
 const CgroupDriverMismatch = "CgroupDriverMismatch"
 
-var cgroupDriverMismatch = Definition{
-	Code: CgroupDriverMismatch, Claims: []string{"kubelet.cgroupdriver"},
-	Recognise: recogniseCgroupDriverMismatch,
-}
-
 // CgroupDrivers returns the drivers of kubelet and runtime, and whether both are known and of the two that there are.
 func CgroupDrivers(f *facts.Facts) (kubelet, runtime string, known bool) {
 	n := f.Seen

@@ -17,8 +17,6 @@ var safeCgroup = lazyregexp.New(`^/[A-Za-z0-9._:@\\/-]+$`)
 // CgroupFrozen is the code of this cause.
 const CgroupFrozen = "CgroupFrozen"
 
-var cgroupFrozen = Definition{Code: CgroupFrozen, Claims: []string{"host.freezer"}, Recognise: recogniseCgroupFrozen}
-
 func recogniseCgroupFrozen(f *facts.Facts) *Finding {
 	frozen := f.Tasks.Frozen
 	if len(frozen) == 0 {

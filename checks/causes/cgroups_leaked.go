@@ -11,11 +11,6 @@ import (
 // CgroupsLeaked is the code of this cause.
 const CgroupsLeaked = "CgroupsLeaked"
 
-var cgroupsLeaked = Definition{
-	Code: CgroupsLeaked, Claims: []string{"host.cgroups"},
-	Recognise: recogniseCgroupsLeaked,
-}
-
 func recogniseCgroupsLeaked(f *facts.Facts) *Finding {
 	l, g := f.Limits.Node, f.Seen.Cgroups.Value
 	ids := ifElse(g.Version == 1, g.ByController["memory"], g.Total) // dying ones too in version 1

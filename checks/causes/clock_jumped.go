@@ -12,11 +12,6 @@ import (
 // ClockJumped is the code of this cause.
 const ClockJumped = "ClockJumped"
 
-var clockJumped = Definition{
-	Code: ClockJumped, Claims: []string{"host.clock"},
-	Recognise: recogniseClockJumped, FromLog: loggedClockJumped,
-}
-
 // recogniseClockJumped needs a jump that was seen, or one in the log beside trouble that it may have made: a clock is
 // set at each boot, and laptops sleep.
 func recogniseClockJumped(f *facts.Facts) *Finding {

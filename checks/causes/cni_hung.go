@@ -12,12 +12,6 @@ import (
 // CNIHung is the code of this cause.
 const CNIHung = "CNIHung"
 
-var cniHung = Definition{
-	Code:      CNIHung,
-	Calls:     []string{facts.RPCStatus},
-	Recognise: recogniseCNIHung, FromLog: loggedCNIHung,
-}
-
 func recogniseCNIHung(f *facts.Facts) *Finding {
 	status := f.RPC[facts.RPCStatus]
 	hangs, old := status.Outcome == facts.Hung, facts.OldProcesses(f, host.RoleCNI, facts.StuckWork)

@@ -12,8 +12,6 @@ import (
 // CPUStarved is the code of this cause.
 const CPUStarved = "CPUStarved"
 
-var cpuStarved = Definition{Code: CPUStarved, Claims: []string{"host.throttling"}, Recognise: recogniseCPUStarved}
-
 func recogniseCPUStarved(f *facts.Facts) *Finding {
 	throttled, starved := f.Pressure.Throttled, runtimeStarves(f)
 	slow := f.Pattern.Crawls || f.Pattern.Slow || f.Pattern.Hang != facts.HangNone

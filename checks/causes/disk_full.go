@@ -12,11 +12,6 @@ import (
 // DiskFull is the code of this cause.
 const DiskFull = "DiskFull"
 
-var diskFull = Definition{
-	Code: DiskFull, Claims: []string{"host.space"},
-	Recognise: recogniseDiskFull, FromLog: loggedDiskFull,
-}
-
 func loggedDiskFull(in *Incident) *Finding {
 	return in.exhausted("A file system that the runtime or the kubelet writes to is full.", signature.DiskFull)
 }

@@ -12,11 +12,6 @@ import (
 // FilesExhausted is the code of this cause.
 const FilesExhausted = "FilesExhausted"
 
-var filesExhausted = Definition{
-	Code: FilesExhausted, Claims: []string{"host.files"},
-	Recognise: recogniseFilesExhausted, FromLog: loggedFilesExhausted,
-}
-
 func loggedFilesExhausted(in *Incident) *Finding {
 	return in.exhausted("The runtime, a shim or the kubelet has run out of file descriptors.",
 		signature.FilesExhausted)

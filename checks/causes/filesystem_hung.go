@@ -16,11 +16,6 @@ import (
 // FilesystemHung is the code of this cause.
 const FilesystemHung = "FilesystemHung"
 
-var filesystemHung = Definition{
-	Code: FilesystemHung, Claims: []string{"host.mounts"},
-	Recognise: recogniseFilesystemHung, FromLog: loggedFilesystemHung,
-}
-
 // hurts reports whether the kubelet or the runtime that was asked uses a mount, so that it hangs with it: it is a pod's
 // or a driver's, or lies in their folders. One of another runtime, or of a container of docker's, does not count.
 func hurts(f *facts.Facts, m host.Mount) bool {

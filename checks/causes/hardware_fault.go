@@ -16,11 +16,6 @@ import (
 // HardwareFault is the code of this cause.
 const HardwareFault = "HardwareFault"
 
-var hardwareFault = Definition{
-	Code: HardwareFault, Claims: []string{"journal.kernel"},
-	Recognise: recogniseHardwareFault, FromLog: loggedHardwareFault,
-}
-
 const (
 	// manyCorrected is how many corrected errors announce that a part fails: mcelog takes a page out of use after ten
 	// in a day (mcelog.conf, memory-ce-threshold).

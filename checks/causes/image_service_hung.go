@@ -12,12 +12,6 @@ import (
 // ImageServiceHung is the code of this cause.
 const ImageServiceHung = "ImageServiceHung"
 
-var imageServiceHung = Definition{
-	Code: ImageServiceHung, Claims: []string{"image.service"},
-	Calls:     []string{facts.RPCImages, facts.RPCImageFs, "StreamImages"},
-	Recognise: recogniseImageServiceHung,
-}
-
 func recogniseImageServiceHung(f *facts.Facts) *Finding {
 	if !listsAnswer(f) {
 		return nil

@@ -5,11 +5,6 @@ import "github.com/kdiag/kdiag/checks/facts"
 // InodesExhausted is the code of this cause.
 const InodesExhausted = "InodesExhausted"
 
-var inodesExhausted = Definition{
-	Code: InodesExhausted, Claims: []string{"host.inodes"},
-	Recognise: recogniseInodesExhausted,
-}
-
 func recogniseInodesExhausted(f *facts.Facts) *Finding {
 	return shortOf(f, "inodes", f.Disk.ShortInodes, func(s *Steps, folder string) {
 		s.Look("ionice -c3 du --inodes -x --max-depth=3 "+folder+" | sort -n | tail -n 20",

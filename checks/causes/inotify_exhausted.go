@@ -10,11 +10,6 @@ import (
 // InotifyExhausted is the code of this cause.
 const InotifyExhausted = "InotifyExhausted"
 
-var inotifyExhausted = Definition{
-	Code: InotifyExhausted, Claims: []string{"host.inotify"},
-	Recognise: recogniseInotifyExhausted, FromLog: loggedInotifyExhausted,
-}
-
 func loggedInotifyExhausted(in *Incident) *Finding {
 	return in.early(checks.Fair, "The node has run out of inotify instances or watches.", signature.InotifyExhausted)
 }

@@ -14,12 +14,6 @@ import (
 // InspectHang is the code of this cause.
 const InspectHang = "InspectHang"
 
-var inspectHang = Definition{
-	Code: InspectHang, Claims: []string{"runtime.inspect"},
-	Calls: []string{"PodSandboxStatus", "ContainerStatus"}, StopsRelists: true, SeenLate: true,
-	Recognise: recogniseInspectHang, FromLog: loggedInspectHang, LateCalls: true,
-}
-
 func recogniseInspectHang(f *facts.Facts) *Finding {
 	if !talks(f) || f.Pattern.Stalls || len(f.Calls.HungLists) > 0 {
 		return nil

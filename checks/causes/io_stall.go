@@ -14,11 +14,6 @@ import (
 // IOStall is the code of this cause.
 const IOStall = "IOStall"
 
-var ioStall = Definition{
-	Code: IOStall, Claims: []string{"host.writes"},
-	Recognise: recogniseIOStall, FromLog: loggedIOStall,
-}
-
 func loggedIOStall(in *Incident) *Finding {
 	return in.failedDisk("A disk fails or its file system is damaged: whatever touches it waits.", signature.BlockIOError,
 		signature.FilesystemError)

@@ -15,12 +15,6 @@ import (
 // KernelHung is the code of this cause.
 const KernelHung = "KernelHung"
 
-var kernelHung = Definition{
-	Code: KernelHung, Claims: []string{"journal.kernel"},
-	Past:      true,
-	Recognise: recogniseKernelHung, FromLog: loggedKernelHung,
-}
-
 // processNamed finds a task among the processes of the host; nil when it is not one of the runtime's, or gone.
 func processNamed(f *facts.Facts, t facts.LogTask) *host.Process {
 	i := slices.IndexFunc(f.Processes, func(p host.Process) bool { return t.PID > 0 && p.PID == t.PID })

@@ -17,11 +17,6 @@ import (
 // KubeletCrashLooping is the code of this cause.
 const KubeletCrashLooping = "KubeletCrashLooping"
 
-var kubeletCrashLooping = Definition{
-	Code: KubeletCrashLooping, Claims: []string{"journal.kubelet"},
-	Recognise: recogniseKubeletCrashLooping, FromLog: loggedKubeletCrashLooping,
-}
-
 // restartsByUnit is systemd's own count where the log has too few: it counts since somebody started the unit, which may
 // be weeks ago, so it shows a loop only while the unit is about to be started again, or was a moment ago.
 func restartsByUnit(f *facts.Facts) facts.Restarts {

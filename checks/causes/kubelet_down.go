@@ -16,13 +16,6 @@ import (
 // KubeletDown is the code of this cause.
 const KubeletDown = "KubeletDown"
 
-var kubeletDown = Definition{
-	Code: KubeletDown, Claims: []string{"kubelet.unit"},
-	// One that runs is only impaired, and no cause here explains that.
-	OnPurpose: func(f *facts.Facts) bool { return f.KubeletState.Runs || stoppedInOrder(f.KubeletState.Unit) },
-	Recognise: recogniseKubeletDown,
-}
-
 // UnitDown reports whether a unit is not running and systemd will not start it again.
 func UnitDown(u *host.Unit) bool {
 	return u != nil && (u.Active == "failed" || u.Active == "inactive")

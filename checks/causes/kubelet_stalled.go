@@ -13,13 +13,6 @@ import (
 // KubeletStalled is the code of this cause.
 const KubeletStalled = "KubeletStalled"
 
-var kubeletStalled = Definition{
-	Code: KubeletStalled, Claims: []string{"kubelet.server"},
-	StopsRelists: true, SeenLate: true,
-	OnPurpose: func(f *facts.Facts) bool { return f.KubeletState.Stopped != nil },
-	Recognise: recogniseKubeletStalled, FromLog: loggedKubeletStalled,
-}
-
 // ServerWaitsLine describes a server of the kubelet that hangs while its ping answers.
 func ServerWaitsLine(f *facts.Facts) string {
 	a := f.Seen.Health.Value.SyncLoop

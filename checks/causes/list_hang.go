@@ -13,13 +13,6 @@ import (
 // ListHang is the code of this cause.
 const ListHang = "ListHang"
 
-var listHang = Definition{
-	Code: ListHang, Claims: []string{"runtime.lists"},
-	Calls:        []string{facts.RPCSandboxes, facts.RPCContainers, "StreamPodSandboxes", "StreamContainers"},
-	StopsRelists: true,
-	Recognise:    recogniseListHang, FromLog: loggedListHang, LateCalls: true,
-}
-
 func recogniseListHang(f *facts.Facts) *Finding {
 	lists, hungs := f.Calls.HungLists, mainFirst(f.Sweep.Hung)
 	someAnswer := f.Calls.AnyList || f.RPC[facts.RPCStatus].Outcome.Alive() || f.Sweep.Answered > 0

@@ -15,12 +15,6 @@ import (
 // ListTooLarge is the code of this cause.
 const ListTooLarge = "ListTooLarge"
 
-var listTooLarge = Definition{
-	Code: ListTooLarge, Claims: []string{"relist.size"},
-	StopsRelists: true,
-	Recognise:    recogniseListTooLarge, FromLog: loggedListTooLarge,
-}
-
 func recogniseListTooLarge(f *facts.Facts) *Finding {
 	s, l := f.Lists.Size, f.Limits
 	if !f.Lists.SizeKnown || !s.Over() && (l.SizeWarning <= 0 || s.Share() < l.SizeWarning) {

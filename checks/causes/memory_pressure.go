@@ -14,11 +14,6 @@ import (
 // MemoryPressure is the code of this cause.
 const MemoryPressure = "MemoryPressure"
 
-var memoryPressure = Definition{
-	Code: MemoryPressure, Claims: []string{"host.memory"},
-	Recognise: recogniseMemoryPressure,
-}
-
 func recogniseMemoryPressure(f *facts.Facts) *Finding {
 	if len(f.Pressure.Squeezed) > 0 && !f.Pressure.MemoryLow {
 		return squeezed(f)

@@ -9,11 +9,6 @@ import (
 // MountsExploded is the code of this cause.
 const MountsExploded = "MountsExploded"
 
-var mountsExploded = Definition{
-	Code: MountsExploded, Claims: []string{"host.mounts"},
-	Recognise: recogniseMountsExploded,
-}
-
 func recogniseMountsExploded(f *facts.Facts) *Finding {
 	l, t := f.Limits.Node, f.Seen.Mounts.Value
 	if t.Total < l.Mounts {

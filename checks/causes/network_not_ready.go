@@ -15,11 +15,6 @@ import (
 // NetworkNotReady is the code of this cause.
 const NetworkNotReady = "NetworkNotReady"
 
-var networkNotReady = Definition{
-	Code: NetworkNotReady, Claims: []string{"runtime.network"},
-	Recognise: recogniseNetworkNotReady, FromLog: loggedNetworkNotReady,
-}
-
 func loggedNetworkNotReady(in *Incident) *Finding {
 	codes := []string{signature.NetworkNotReady, signature.CNINotInitialized}
 	if in.NotReady == signature.NetworkNotReady {

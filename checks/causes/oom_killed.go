@@ -14,12 +14,6 @@ import (
 // OOMKilled is the code of this cause.
 const OOMKilled = "OOMKilled"
 
-var oomKilled = Definition{
-	Code: OOMKilled, Claims: []string{"journal.kernel"},
-	Past:      true,
-	Recognise: recogniseOOMKilled, FromLog: loggedOOMKilled,
-}
-
 // oomHits reports whether the OOM killer hit a task or unit of a role.
 func oomHits(f *facts.Facts, r facts.Role) bool {
 	if slices.ContainsFunc(f.Log.OOMCounted, func(k facts.CountedKill) bool { return k.Role == r }) {

@@ -11,12 +11,6 @@ import (
 // OpensIntercepted is the code of this cause.
 const OpensIntercepted = "OpensIntercepted"
 
-var opensIntercepted = Definition{
-	Code: OpensIntercepted, Claims: []string{"host.tasks"},
-	Calls: AllCalls, StopsRelists: true,
-	Recognise: recogniseOpensIntercepted,
-}
-
 func recogniseOpensIntercepted(f *facts.Facts) *Finding {
 	tasks := f.Tasks.Intercepted
 	if len(tasks) == 0 {

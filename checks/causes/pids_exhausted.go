@@ -13,11 +13,6 @@ import (
 // PIDsExhausted is the code of this cause.
 const PIDsExhausted = "PIDsExhausted"
 
-var pidsExhausted = Definition{
-	Code: PIDsExhausted, Claims: []string{"host.pids"},
-	Recognise: recognisePIDsExhausted, FromLog: loggedPIDsExhausted,
-}
-
 func loggedPIDsExhausted(in *Incident) *Finding {
 	return in.early(checks.Strong, "New processes or threads cannot be started.", signature.ForkFailed,
 		signature.ForkRejected)

@@ -13,13 +13,6 @@ import (
 // PLEGUnhealthy is the code of this cause.
 const PLEGUnhealthy = "PLEGUnhealthy"
 
-var plegUnhealthy = Definition{
-	Code: PLEGUnhealthy, Claims: []string{"journal.pleg"},
-	StopsRelists: true, SeenLate: true,
-	Hidden:    hidesPLEG,
-	Recognise: recognisePLEGUnhealthy,
-}
-
 func recognisePLEGUnhealthy(f *facts.Facts) *Finding {
 	all := f.Log.Incidents
 	if len(all) == 0 || f.Target.Simulated || f.Target.OtherEndpoint && !f.Target.WrongSocket ||

@@ -13,11 +13,6 @@ import (
 // PluginHung is the code of this cause.
 const PluginHung = "PluginHung"
 
-var pluginHung = Definition{
-	Code: PluginHung, OnPurpose: func(f *facts.Facts) bool { return slices.ContainsFunc(badPlugins(f), peerStopped) },
-	Recognise: recognisePluginHung,
-}
-
 // pluginEffects are what becomes of pods while a plugin of a kind does not answer.
 var pluginEffects = map[string]string{
 	host.PeerProxy:   "pods whose images it serves do not start, and no such image is pulled",

@@ -13,8 +13,6 @@ import (
 // PodsNotStarting is the code of this cause.
 const PodsNotStarting = "PodsNotStarting"
 
-var podsNotStarting = Definition{Code: PodsNotStarting, SeenLate: true, Recognise: recognisePodsNotStarting}
-
 func recognisePodsNotStarting(f *facts.Facts) *Finding {
 	pods, none := f.Pods.NotStarting, f.Pods.NoneStarts
 	wrong := podsLabel(pods) + units.Plural(len(pods), " does", " do") + " not start"

@@ -10,8 +10,6 @@ import (
 // PodsNotStopping is the code of this cause.
 const PodsNotStopping = "PodsNotStopping"
 
-var podsNotStopping = Definition{Code: PodsNotStopping, SeenLate: true, Recognise: recognisePodsNotStopping}
-
 func recognisePodsNotStopping(f *facts.Facts) *Finding {
 	pods := f.Pods.NotStopping
 	wrong := podsLabel(pods) + units.Plural(len(pods), " does", " do") + " not stop"

@@ -13,11 +13,6 @@ import (
 // RelistOverloaded is the code of this cause.
 const RelistOverloaded = "RelistOverloaded"
 
-var relistOverloaded = Definition{
-	Code: RelistOverloaded, Claims: []string{"relist.projection"},
-	Recognise: recogniseRelistOverloaded, FromLog: loggedRelistOverloaded, LateCalls: true,
-}
-
 func recogniseRelistOverloaded(f *facts.Facts) *Finding {
 	s := f.Summary
 	if s == nil || !talks(f) || len(f.Calls.HungLists) > 0 || len(f.Sweep.Hung) > 0 {

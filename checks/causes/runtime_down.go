@@ -18,13 +18,6 @@ import (
 // RuntimeDown is the code of this cause.
 const RuntimeDown = "RuntimeDown"
 
-var runtimeDown = Definition{
-	Code: RuntimeDown, Claims: []string{"runtime.connect"},
-	StopsRelists: true,
-	OnPurpose:    func(f *facts.Facts) bool { return stoppedInOrder(f.Target.RuntimeUnit) },
-	Recognise:    recogniseRuntimeDown, FromLog: loggedRuntimeDown,
-}
-
 func recogniseRuntimeDown(f *facts.Facts) *Finding {
 	if f.Measurement == nil {
 		return nil

@@ -14,16 +14,6 @@ import (
 // RuntimeHung is the code of this cause.
 const RuntimeHung = "RuntimeHung"
 
-var runtimeHung = Definition{
-	Code:  RuntimeHung,
-	Calls: AllCalls, StopsRelists: true,
-	OnPurpose: func(f *facts.Facts) bool {
-		p := cmp.Or(f.Target.Docker.Stopped, f.Target.Daemon.Process)
-		return p != nil && facts.IsStopped(p)
-	},
-	Recognise: recogniseRuntimeHung, FromLog: loggedRuntimeHung, LateCalls: true,
-}
-
 func recogniseRuntimeHung(f *facts.Facts) *Finding {
 	how, d := f.Pattern.Hang, f.Target.Daemon
 	if how == facts.HangNone {

@@ -16,11 +16,6 @@ import (
 // RuntimeNotReady is the code of this cause.
 const RuntimeNotReady = "RuntimeNotReady"
 
-var runtimeNotReady = Definition{
-	Code: RuntimeNotReady, Claims: []string{"runtime.status"},
-	Recognise: recogniseRuntimeNotReady, FromLog: loggedRuntimeNotReady,
-}
-
 func recogniseRuntimeNotReady(f *facts.Facts) *Finding {
 	if !talks(f) {
 		return nil

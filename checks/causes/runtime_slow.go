@@ -10,11 +10,6 @@ import (
 // RuntimeSlow is the code of this cause.
 const RuntimeSlow = "RuntimeSlow"
 
-var runtimeSlow = Definition{
-	Code:      RuntimeSlow,
-	Recognise: recogniseRuntimeSlow, FromLog: loggedRuntimeSlow, LateCalls: true,
-}
-
 func recogniseRuntimeSlow(f *facts.Facts) *Finding {
 	p := f.Pattern
 	if !p.Slow {

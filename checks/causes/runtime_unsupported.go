@@ -15,11 +15,6 @@ import (
 // RuntimeUnsupported is the code of this cause.
 const RuntimeUnsupported = "RuntimeUnsupported"
 
-var runtimeUnsupported = Definition{
-	Code:      RuntimeUnsupported,
-	Recognise: recogniseRuntimeUnsupported, FromLog: loggedRuntimeUnsupported,
-}
-
 func recogniseRuntimeUnsupported(f *facts.Facts) *Finding {
 	if f.Measurement == nil || facts.NamedTTRPC(&f.Input) {
 		return nil

@@ -14,12 +14,6 @@ import (
 // ShimStuck is the code of this cause.
 const ShimStuck = "ShimStuck"
 
-var shimStuck = Definition{
-	Code: ShimStuck, Claims: []string{"host.shims"},
-	OnPurpose: func(f *facts.Facts) bool { return len(f.Shims.Stopped) > 0 },
-	Recognise: recogniseShimStuck, FromLog: loggedShimStuck, LateCalls: true,
-}
-
 func recogniseShimStuck(f *facts.Facts) *Finding {
 	if !f.Seen.Tasks.OK {
 		return nil // kdiag was not asked to look at the host

@@ -13,11 +13,6 @@ import (
 // SystemdWedged is the code of this cause.
 const SystemdWedged = "SystemdWedged"
 
-var systemdWedged = Definition{
-	Code: SystemdWedged, Claims: []string{"systemd.answer", "systemd.units"},
-	Recognise: recogniseSystemdWedged, FromLog: loggedSystemdWedged,
-}
-
 func loggedSystemdWedged(in *Incident) *Finding {
 	return in.early(checks.Strong, "systemd or its bus does not answer; runc waits for it.",
 		signature.SystemdUnresponsive)

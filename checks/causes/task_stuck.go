@@ -14,11 +14,6 @@ import (
 // TaskStuck is the code of this cause.
 const TaskStuck = "TaskStuck"
 
-var taskStuck = Definition{
-	Code: TaskStuck, Claims: []string{"host.tasks"},
-	Recognise: recogniseTaskStuck, FromLog: loggedTaskStuck,
-}
-
 func loggedTaskStuck(in *Incident) *Finding {
 	return in.recorded(checks.Fair, "A container's process cannot be killed: it waits in the kernel.",
 		signature.ProcessBlocked)

@@ -13,11 +13,6 @@ import (
 // TooManyExited is the code of this cause.
 const TooManyExited = "TooManyExited"
 
-var tooManyExited = Definition{
-	Code: TooManyExited, Claims: []string{"relist.exited"},
-	Recognise: recogniseTooManyExited, FromLog: loggedTooManyExited,
-}
-
 func recogniseTooManyExited(f *facts.Facts) *Finding {
 	if f.Measurement == nil {
 		return nil
