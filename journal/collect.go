@@ -36,7 +36,34 @@ func (s *source) literal(b []byte) int { return s.active.Next(b) }
 // match matches one message of a journal, and keeps the matches for the entries that it belongs to.
 func (s *source) match(message []byte) bool {
 	s.found = s.active.Match(message, s.found[:0])
-	return len(s.found) > 0 || s.reader.opts.everySync && severity(message) != ""
+	return len(s.found) > 0 || s.reader.opts.everySync && (severity(message) != "" || isOutput(message))
+}
+
+// output begins the line in which the kubelet has what mount(8) or umount(8) said, behind the error of a volume
+// (k8s.io/mount-utils): journald and syslog have each line as a record of its own.
+const output = "Output: "
+
+// isOutput reports whether a line, which may begin with what syslog puts in front, is the output of a program.
+func isOutput(line []byte) bool {
+	return bytes.HasPrefix(line, []byte(output)) ||
+		bytes.Contains(line[:min(len(line), 128)], []byte("]: "+output))
+}
+
+// withOutput adds to a record with an output the error before it, matches both as one record, and returns its time.
+func (s *source) withOutput(r *textlog.Record, t timestamp) timestamp {
+	words, is := bytes.CutPrefix(r.Message, []byte(output))
+	if s.joined = is && s.failed != nil && s.failedBy == r.PID; s.joined {
+		r.Message = slices.Concat(s.failed, []byte(": "), words)
+		s.found = s.reader.m.full.Match(r.Message, s.found[:0])
+		t.inner, t.outer = s.failedAt.inner, s.failedAt.outer
+	}
+	s.failed = nil
+	if !s.joined && slices.ContainsFunc(s.found, func(m signature.Match) bool {
+		return m.Signature.Code == signature.MountFailed
+	}) {
+		s.failed, s.failedAt, s.failedBy = bytes.Clone(r.Message), t, r.PID
+	}
+	return t
 }
 
 // wanted reports whether a record is of the units asked for. Records that name no sender pass.
@@ -81,6 +108,7 @@ func (s *source) take(r *textlog.Record) {
 		s.last = at
 	}
 	s.matches.stamp(t)
+	t = s.withOutput(r, t)
 	s.errorRecord(r, t)
 	if len(s.found) > 0 && !ofCanary(r) && s.wanted(r) {
 		for i := range s.found {
@@ -111,6 +139,9 @@ func (s *source) keep(m *signature.Match, r *textlog.Record, t timestamp) {
 			object: unique.Make(objectOf(m, r)), call: unique.Make(callOf(m, r)),
 		},
 		first: t, last: t, Count: 1, Seconds: m.Seconds,
+	}
+	if s.joined {
+		b.Count = 0 // the error alone was counted
 	}
 	switch b.Code {
 	case signature.SyncLoopActive:

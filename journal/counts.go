@@ -3,6 +3,7 @@ package journal
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -73,7 +74,8 @@ func (h *history) counts() []Count {
 		}
 		s.Count += b.Count
 		s.First, s.Last = earlier(s.First, first), later(s.Last, last)
-		if text := b.Call().Text; text != "" && s.Last == last && slices.Contains(ofPods, b.Code) {
+		newest := s.Last == last || last != nil && last.Equal(*s.Last)
+		if text := b.Call().Text; text != "" && newest && slices.Contains(ofPods, b.Code) {
 			s.Error = ends(text)
 		}
 	}
@@ -138,11 +140,25 @@ func (h *history) memoryKills() []MemoryKill {
 	return all[:min(len(all), maxMemoryKills)]
 }
 
-// ends is Clean for an example: of a long record the middle is left out, between two words. Its beginning has what
-// failed, and its end why.
+// withoutValues returns a structured record up to the end of its error.
+func withoutValues(s string) string {
+	for _, key := range []string{` err="`, ` error="`} {
+		if begin := strings.Index(s, key) + len(key) - 1; begin >= len(key) {
+			if quoted, err := strconv.QuotedPrefix(s[begin:]); err == nil {
+				return s[:begin+len(quoted)]
+			}
+		}
+	}
+	return s
+}
+
+// ends is Clean for an example: of a long record what follows its error, most digits of its ids, and then the middle,
+// between two words, are left out. Its beginning has what failed, and its end why.
 func ends(s string) string {
 	const gap, half = " … ", exampleLength / 2
-	s = strings.TrimSpace(s)
+	if s = strings.TrimSpace(s); len(s) > exampleLength {
+		s = signature.ShortIDs(withoutValues(s))
+	}
 	if len(s) <= exampleLength {
 		return Clean(s, exampleLength)
 	}

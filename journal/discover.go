@@ -62,6 +62,10 @@ type source struct {
 	last           int64
 	ups, downs     int // how often time went up and down from record to record
 	afterUnhealthy bool
+	failed         []byte // the record before, where it is an error of a volume, and the process that wrote it
+	failedAt       timestamp
+	failedBy       int
+	joined         bool   // the record has the words of the one before, which has been counted
 	pending        *Burst // the latest proof that the loop runs, not kept yet
 	found          []signature.Match
 	dump           *timestamp // of the latest record of a goroutine dump

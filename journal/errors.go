@@ -108,7 +108,7 @@ func lineSeverity(b []byte) string {
 // the range asked for has none of them, and of a long one only the end can.
 func (s *source) mayBeError(offset int64, line []byte) bool {
 	return s.reader.opts.everySync && s.size-offset <= mostText && !s.changed.Before(s.reader.opts.Since) &&
-		lineSeverity(line) != ""
+		(lineSeverity(line) != "" || isOutput(line))
 }
 
 // An errorGroup is a group of one source, whose times are not resolved yet.

@@ -11,6 +11,8 @@ import (
 	"unicode"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/kdiag/kdiag/journal/signature"
 )
 
 // readErrors returns the groups of errors of a text, in a line each: count, lane, severity, code, pods, template.
@@ -220,4 +222,39 @@ func FuzzTemplate(f *testing.F) {
 		_ = lineSeverity(b)
 		_ = withoutSpec(b)
 	})
+}
+
+// TestLongErrors reads records of a real kubelet 1.36.3 that are longer than what is kept of them, or have more than one
+// line: the words at the end say why.
+func TestLongErrors(t *testing.T) {
+	text, err := os.ReadFile("testdata/errors/long.log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := readText(t, string(text), Options{everySync: true})
+	end := func(s string) string { return s[max(0, len(s)-60):] }
+	var got []string
+	for _, c := range r.Signatures {
+		for _, s := range c.Subjects {
+			got = append(got, fmt.Sprintf("%s %d %s", c.Code, s.Count, end(s.Error)))
+		}
+	}
+	for _, g := range r.Errors {
+		got = append(got, g.Code+" "+end(g.Example))
+		if g.Code == signature.PodSyncFailed && !strings.Contains(g.Example, "failed to unmount") {
+			t.Errorf("the error that says what failed is cut: %s", g.Example)
+		}
+	}
+	want := []string{
+		`PodSyncFailed 1 28cf792f192b77a35abd68b6249b5d/shm": operation not permitted`,
+		`StopFailed 1 28cf792f192b77a35abd68b6249b5d/shm": operation not permitted`,
+		`MountFailed 1 16ea8a8ed/volumes/kubernetes.io~empty-dir/e: target is busy.`,
+		`LogRotateFailed 1 `,
+		`PodSyncFailed i/sandboxes/c4ad2e852e0e/shm\\\": operation not permitted\""`,
+		`MountFailed 665318526d8c45d016ea8a8ed") : unmount failed: exit status 32`,
+		`LogRotateFailed daa12a38e1/c/0.log.20261128-182548: operation not permitted"`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
 }

@@ -83,6 +83,9 @@ func grpcError(s string) (code, text string) {
 				return "", errorText(v)
 			}
 		}
+		if v := field(s, "message"); v != "" && field(s, "reason") != "" { // of a pod that the kubelet rejects
+			return "", errorText(field(s, "reason") + ": " + v)
+		}
 		if v, ok := after(s, "). Error: "); ok { // of an operation on a volume (goroutinemap/exponentialbackoff)
 			return "", errorText(volumeIDs.ReplaceAllString(upTo(v, "\n"), ""))
 		}
@@ -124,6 +127,11 @@ func enclosed(s string) string {
 	return s
 }
 
+var longIDs = lazyregexp.New(`\b([0-9a-f]{12})[0-9a-f]{52}\b`)
+
+// ShortIDs cuts the ids of containers, sandboxes and images in a text to the 12 digits that crictl prints.
+func ShortIDs(s string) string { return longIDs.ReplaceAllString(s, "$1") }
+
 // errorText cleans an error for display. Of a long one the middle is left out: Go's errors have what failed at their
 // beginning and why at their end.
 func errorText(s string) string {
@@ -133,6 +141,9 @@ func errorText(s string) string {
 		s = strings.NewReplacer(`\\\"`, `"`, `\"`, `"`, `\n`, " ").Replace(s)
 	}
 	if s = strings.TrimSpace(s); len(s) > maxError {
+		s = ShortIDs(s)
+	}
+	if len(s) > maxError {
 		const gap = " ... "
 		s = s[:first] + gap + s[len(s)-(maxError-first-len(gap)):]
 	}
