@@ -193,10 +193,10 @@ func callOf(m *signature.Match, r *textlog.Record) Call {
 	return c
 }
 
-// ofPods are the signatures of pods that do not start or stop. Of the first six the pod is the object: after the first
-// five the kubelet makes another sandbox, whose id means nothing.
+// ofPods are the signatures of pods that do not start or stop. Of the first seven the pod is the object: after most of
+// them the kubelet makes another sandbox, whose id means nothing.
 var ofPods = []string{
-	signature.CNIFailed, signature.CreateFailed, signature.NameReserved, signature.PodSyncFailed, signature.PluginMissing,
+	signature.PodRejected, signature.CNIFailed, signature.CreateFailed, signature.NameReserved, signature.PodSyncFailed, signature.PluginMissing,
 	signature.ProbeUnroutable, signature.StopFailed, signature.MountFailed,
 }
 
@@ -204,7 +204,7 @@ var ofPods = []string{
 func objectOf(m *signature.Match, r *textlog.Record) Object {
 	o := Object{Namespace: m.Namespace, Pod: m.Pod, PodUID: m.PodUID}
 	switch {
-	case slices.Contains(ofPods[:6], m.Signature.Code) && m.Pod != "" && m.Namespace != "":
+	case slices.Contains(ofPods[:7], m.Signature.Code) && m.Pod != "" && m.Namespace != "":
 		return Object{Kind: "Pod", Namespace: m.Namespace, Pod: m.Pod}
 	case m.ContainerID != "":
 		o.Kind, o.ID, o.Name = "Container", m.ContainerID, m.Container

@@ -22,6 +22,8 @@ func recognisePodsNotStarting(f *facts.Facts) *Finding {
 		lacksPort := func(t facts.PodTrouble) bool { return strings.Contains(t.Words, noLocalPort) }
 		wrong = ifElse(slices.ContainsFunc(pods, lacksPort), "the node has no free local port: ", "") +
 			"the kubelet cannot reach " + podsLabel(pods)
+	case len(pods) == 1 && pods[0].Stage == facts.Rejected:
+		wrong = "the kubelet rejects " + podsLabel(pods)
 	case len(pods) == 1 && pods[0].Stage == facts.InHook:
 		wrong = "the postStart hook of " + podsLabel(pods) + " has not returned"
 	case none && facts.OfNetwork(pods[0].Words):
@@ -90,7 +92,9 @@ func troubled(f *facts.Facts, pods []facts.PodTrouble, none bool, wrong string) 
 	}
 	var e checks.Evidence
 	var subjects []checks.Subject
-	if none && !facts.OfNetwork(pods[0].Words) { // what keeps all pods from starting is none of theirs
+	if image := facts.BaseImage(pods[0].Words); image != "" {
+		subjects = append(subjects, checks.Subject{Kind: "Image", Name: image})
+	} else if none && !facts.OfNetwork(pods[0].Words) { // what keeps all pods from starting is none of theirs
 		subjects = append(subjects, *facts.DaemonSubject(f))
 	}
 	step, words := checks.Strong, ""
@@ -101,7 +105,7 @@ func troubled(f *facts.Facts, pods []facts.PodTrouble, none bool, wrong string) 
 		})
 		words = cmp.Or(words, t.Words)
 	}
-	addIf(words != "", &e.For, "the kubelet logs: %s", Quote(words))
+	addIf(words != "", &e.For, "the kubelet %s: %s", ifElse(pods[0].Stage == facts.Rejected, "says", "logs"), Quote(words))
 	for _, t := range pods[:min(len(pods), facts.MaxRelated)] {
 		Addf(&e.For, "%s %s %s", podLabel(t), t.Stage, facts.SinceText(f, t.Since))
 	}
@@ -146,7 +150,12 @@ var errorSources = []errorSource{
 		"failed to stat parent", "images",
 		"A layer of an image is gone from the disk: find the image, remove it (crictl rmi) and pull it again",
 	},
+	{
+		"failed to get sandbox image", "images",
+		"The image that each sandbox begins with is not on the node: pull it where a registry answers, and import it",
+	},
 	{"overlay", "dmesg -T | tail -n 20", "Read why the kernel refuses the mount"},
+	{"AppArmor", "cat /sys/module/apparmor/parameters/enabled", "See whether the kernel has AppArmor on"},
 	{"failed to setup network", "ls -l /etc/cni/net.d /opt/cni/bin", "Check the network's configuration and plugins"},
 	{noLocalPort, portCommand, portWhy},
 	{": connect: ", "ip rule; ip route show table all", "Look for a rule or a route that keeps the node from its pods"},
@@ -158,6 +167,10 @@ func adviseTroubled(f *facts.Facts, s *Steps, pods []facts.PodTrouble, words str
 		s.Look(KubeletLog(f)+" | grep "+first.Pod.Name+" | tail -n 20", "Read what the kubelet logs about it")
 		s.Look(facts.CrictlCommand(f, "pods --namespace "+first.Pod.Namespace+" --name "+first.Pod.Name),
 			"See whether the runtime has a sandbox for it, and in which state")
+		if first.Stage == facts.Rejected {
+			*s = (*s)[:len(*s)-1]
+			s.restartKubelet(f, "Once that is put right: the kubelet does not try a rejected pod again")
+		}
 		if first.Stage == facts.NeverStarted && len(facts.FIFOs(f)) == 0 {
 			s.Look(textf("find /var/log/pods/%s_%s_* ! -type f ! -type d ! -type l", first.Pod.Namespace, first.Pod.Name),
 				"Find what is no regular file in its log folder: the runtime waits for a reader of a pipe")
@@ -166,6 +179,8 @@ func adviseTroubled(f *facts.Facts, s *Steps, pods []facts.PodTrouble, words str
 		s.lookPods("See how far the pods have come")
 	}
 	if first.Stage == facts.StillMounted && facts.Safe(first.Pod.UID) {
+		s.lookIf(strings.Contains(words, "is busy"), "find /proc/[0-9]*/cwd /proc/[0-9]*/root /proc/[0-9]*/fd -lname '*"+
+			first.Pod.UID+"*' 2>/dev/null", "Find the processes that are in the volume or have a file of it open")
 		s.Look("grep "+first.Pod.UID+" /proc/self/mountinfo", "Look for a mount that was left in the volume: unmount it")
 	}
 	for _, k := range errorSources {

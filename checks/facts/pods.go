@@ -56,6 +56,7 @@ const (
 	StillHolds   Stage = "has devices that its driver must release"
 	Unreachable  Stage = "cannot be reached from the node"
 	InHook       Stage = "runs, and its postStart hook has not returned"
+	Rejected     Stage = "was rejected by the kubelet"
 )
 
 // stops reports whether a pod of the stage is to go.
@@ -82,7 +83,7 @@ const (
 
 // podSigns are the signatures about pods that do not start or stop.
 var podSigns = []string{
-	signature.PluginMissing, signature.CNIFailed, signature.CreateFailed, signature.NameReserved, signature.MountFailed,
+	signature.PodRejected, signature.PluginMissing, signature.CNIFailed, signature.CreateFailed, signature.NameReserved, signature.MountFailed,
 	signature.StopFailed, signature.PodSyncFailed, signature.ProbeUnroutable,
 }
 
@@ -100,10 +101,13 @@ var (
 	// pkg/volume/csi.
 	missingDriver = lazyregexp.New(`(DRA) driver (\S+) is not registered` +
 		`|(?:driver|plugin) name (\S+) not found in the list of registered (CSI|DRA)`)
-	stops = lazyregexp.New(`KillContainer|KillPodSandbox|illing (terminating )?pod|(destroy|teardown|tear down).*network`)
-	// innerError ends where the innermost error of nested ones begins, and longIDs are the ids in it.
+	// ofPlacement finds a rejection for which a controller makes another pod, on a node that has room.
+	ofPlacement = lazyregexp.New(`^(OutOf\w+|Node(Affinity|Name|Ports)|Taint\w*): `)
+	stops       = lazyregexp.New(`KillContainer|KillPodSandbox|illing (terminating )?pod|(destroy|teardown|tear down).*network`)
+	// innerError ends where the innermost error of nested ones begins.
 	innerError = lazyregexp.New(`^.*desc = `)
-	longIDs    = lazyregexp.New(`\b([0-9a-f]{12})[0-9a-f]{52}\b`)
+	// baseImage finds the image of sandboxes: ensureImageExists in containerd's pkg/cri/server/sandbox_run.go.
+	baseImage = lazyregexp.New(`failed to get sandbox image "([^"]+)"`)
 	// volumeName finds the pod's UID in the name of a volume.
 	volumeName = lazyregexp.New(`volume "kubernetes\.io/[^"]*[0-9a-f]{12}-([^"]+)"`)
 )
@@ -135,7 +139,9 @@ func podErrors(f *Facts) (all []podError) {
 	}
 	for _, g := range f.Journal.Errors {
 		for _, name := range g.Pods {
-			if slices.Contains(podSigns, g.Code) {
+			// A group has the times of all its pods together.
+			dated := slices.ContainsFunc(subjectsOf(f, g.Code), func(s journal.SubjectCount) bool { return s.ID == name })
+			if slices.Contains(podSigns, g.Code) && !dated {
 				add(name, g.Code, ErrorWords(g.Example), g.First, g.Last, g.Count)
 			}
 		}
@@ -258,7 +264,7 @@ func missingDrivers(f *Facts, errs []podError, ids map[string]string) (all []Mis
 func runtimeWords(f *Facts, pod string, ids map[string]string) string {
 	for _, g := range f.Journal.Errors {
 		for id, name := range ids {
-			if name == pod && g.Lane == string(signature.Runtime) && len(id) > 8 && strings.Contains(g.Example, id) {
+			if name == pod && g.Lane == string(signature.Runtime) && len(id) >= 12 && strings.Contains(g.Example, id[:12]) {
 				return errorOf(ErrorWords(g.Example))
 			}
 		}
@@ -281,6 +287,13 @@ func addWanted(f *Facts, pods map[string]listedPod, trouble map[string]PodTroubl
 		ended := w.Phase == "Succeeded" || w.Phase == "Failed" || w.Deleted != nil
 		if !t.Stage.stops() && (!found || ended) {
 			delete(trouble, name)
+		}
+	}
+	for name, w := range wanted {
+		static := !strings.Contains(w.UID, "-") // its UID is a hash; nobody replaces it
+		if w.Rejected != "" && w.Deleted == nil && w.Started != nil &&
+			(static || w.Started.After(f.Log.From) && !ofPlacement.MatchString(w.Rejected)) {
+			trouble[name] = PodTrouble{Pod: w.Pod, Stage: Rejected, Since: *w.Started, Words: w.Rejected}
 		}
 	}
 	if !f.Calls.BothLists {
@@ -330,7 +343,8 @@ func noneStarts(f *Facts) bool {
 	stuck := filter(f.Pods.NotStarting, func(t PodTrouble) bool {
 		return t.Stage == NoSandbox && t.Words != "" && !missingDriver.MatchString(t.Words)
 	})
-	return len(stuck) > 1 && f.Calls.BothLists && !slices.ContainsFunc(sandboxesOf(f), func(s crictl.PodSandbox) bool {
+	base := slices.ContainsFunc(stuck, func(t PodTrouble) bool { return BaseImage(t.Words) != "" })
+	return (len(stuck) > 1 || base) && f.Calls.BothLists && !slices.ContainsFunc(sandboxesOf(f), func(s crictl.PodSandbox) bool {
 		return s.State == crictl.SandboxReady && s.Created().After(stuck[0].Since)
 	})
 }
@@ -343,6 +357,12 @@ func CanaryStarts(f *Facts) bool {
 	}
 	return c != nil && slices.ContainsFunc(c.Steps, started) && (c.Network == "cni" ||
 		!slices.ContainsFunc(f.Pods.NotStarting, func(t PodTrouble) bool { return OfNetwork(t.Words) }))
+}
+
+// BaseImage returns the image of sandboxes, where the error of a pod is that it cannot be pulled; else empty.
+func BaseImage(words string) string {
+	m := append(baseImage.FindStringSubmatch(words), "", "")
+	return m[1]
 }
 
 // OfNetwork reports whether the error of a pod is about its network.
@@ -415,6 +435,8 @@ func troubleOf(f *Facts, e podError, name string, listed listedPod) (PodTrouble,
 	late := Says(e.text, "deadlineexceeded", "deadline exceeded")
 	retry, over, known := containerRetry, listed.made.After(e.last), f.Calls.BothLists
 	switch t.Stage {
+	case Rejected:
+		return t, !listed.ready && Fresh(f, &e.last, f.Log.Window) && !ofPlacement.MatchString(t.Words)
 	case NoSandbox:
 		switch {
 		case e.code == signature.PluginMissing:
@@ -456,6 +478,8 @@ func stageOf(e podError, listed listedPod) Stage {
 	switch {
 	case Says(e.text, "unprepare dynamic resources"):
 		return StillHolds
+	case e.code == signature.PodRejected:
+		return Rejected
 	case e.code == signature.ProbeUnroutable:
 		return Unreachable
 	case e.code == signature.StopFailed || stops.MatchString(e.text):
@@ -472,7 +496,7 @@ func stageOf(e podError, listed listedPod) Stage {
 
 // errorOf returns the innermost error, with its ids cut short, and the outermost where that says too little.
 func errorOf(text string) string {
-	text = longIDs.ReplaceAllString(strings.ReplaceAll(text, `\"`, `"`), "$1")
+	text = signature.ShortIDs(strings.ReplaceAll(text, `\"`, `"`))
 	text = volumeName.ReplaceAllString(text, `volume "$1"`)
 	words := strings.TrimRight(innerError.ReplaceAllString(text, ""), `"\ `)
 	words = strings.TrimSuffix(words, ": unknown") // the code that containerd gives an error without one

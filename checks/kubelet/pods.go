@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/kdiag/kdiag/crictl"
@@ -21,6 +22,8 @@ type Pod struct {
 	Deleted    *time.Time `json:",omitempty"` // when its grace period ends; nil where it is not to go
 	// Hooked is a container with a postStart hook that the kubelet still has as ContainerCreating; empty for none.
 	Hooked string `json:",omitempty"`
+	// Rejected is why the kubelet rejected it for good: the reason and its words; empty where it did not.
+	Rejected string `json:",omitempty"`
 }
 
 // Annotations of pods: the UID of a static pod of which the API server has a mirror with another UID; and, in the
@@ -81,7 +84,8 @@ func parsePods(data []byte) ([]Pod, error) {
 				}
 			}
 			Status struct {
-				Phase             string
+				Phase, Reason     string
+				Message           string
 				StartTime         *time.Time
 				ContainerStatuses []struct {
 					Name  string
@@ -102,6 +106,10 @@ func parsePods(data []byte) ([]Pod, error) {
 		}
 		if t, err := time.Parse(time.RFC3339Nano, m.Annotations[annotationSeen]); err == nil {
 			p.Known = &t
+		}
+		// rejectPod in pkg/kubelet/kubelet.go; up to 1.28 the message begins with "Pod " alone.
+		if words, found := strings.CutPrefix(status.Message, "Pod was rejected: "); found && status.Phase == "Failed" {
+			p.Rejected = oneLine(status.Reason + ": " + words)
 		}
 		for _, c := range list.Items[i].Spec.Containers {
 			for _, s := range status.ContainerStatuses {

@@ -24,6 +24,7 @@ const (
 	MessageTooLarge         = "MessageTooLarge"
 	PLEGChannelFull         = "PLEGChannelFull"
 	PodSyncFailed           = "PodSyncFailed"
+	PodRejected             = "PodRejected"
 	PluginMissing           = "PluginMissing"
 	ProbeUnroutable         = "ProbeUnroutable"
 	HousekeepingSlow        = "HousekeepingSlow"
