@@ -169,7 +169,11 @@ func (s *source) keep(m *signature.Match, r *textlog.Record, t timestamp) {
 		ex = &example{at: t, text: ends(string(text)), latestAt: t}
 		s.matches.examples[b.Code] = ex
 	}
-	if b.side == 0 && !before(t, ex.latestAt) && !bytes.Contains(text, []byte("exceeds retry count")) {
+	// The first reason why a runtime does not start is the cause of those that follow within the second.
+	at, _ := t.raw()
+	first, _ := ex.latestAt.raw()
+	follows := b.Code == signature.RuntimeStartFailed && ex.latest != nil && at-first < second
+	if b.side == 0 && !before(t, ex.latestAt) && !follows && !bytes.Contains(text, []byte("exceeds retry count")) {
 		ex.latestAt, ex.latest = t, append(ex.latest[:0], text...)
 	}
 	what := ""

@@ -42,6 +42,10 @@ func recogniseRuntimeUnsupported(f *facts.Facts) *Finding {
 	says := ""
 	if f.Calls.NotCRI != nil {
 		says = addLastWords(f, &e, nil)
+		if off := facts.Clean(f.Seen.Peers.Value.CRIOff); off != "" {
+			says = ": " + off
+			e.For = append(e.For, off)
+		}
 		summary = ifElse(says == "", summary, f.Target.Daemon.Label+" speaks gRPC, but serves no CRI v1"+says)
 	}
 	endpointEvidence(f, &e)
@@ -70,7 +74,13 @@ func recogniseRuntimeUnsupported(f *facts.Facts) *Finding {
 			s.Look(textf("grep -n disabled_plugins %s; %s plugins ls | grep -w cri", file, ctr),
 				`Check for "cri" in disabled_plugins; remove it, then restart containerd`)
 		}
-		s.Look("grep -n containerRuntimeEndpoint /var/lib/kubelet/config.yaml", "Check which socket the kubelet uses")
+		if strings.Contains(says, "disabled_plugins") {
+			AddService(f, s)
+			addRestart(f, s, `Remove "cri" from disabled_plugins first.`)
+			return
+		}
+		s.lookIf(says == "", "grep -n containerRuntimeEndpoint /var/lib/kubelet/config.yaml",
+			"Check which socket the kubelet uses")
 		if grpc {
 			AddDisk(f, s, "Check for a full disk: the CRI plugin does not load then")
 		}

@@ -37,6 +37,7 @@ type reply struct {
 	Inodes, InodesFree uint64
 	Asked              int    `json:",omitempty"` // peers
 	Peers              []Peer `json:",omitempty"` // that did not answer
+	CRIOff             string `json:",omitempty"` // see Peers.CRIOff
 }
 
 // Serve is the other side of Child: a process that probes each path in turn. It opens nothing but them

@@ -87,7 +87,8 @@ func TestChild(t *testing.T) {
 func TestAskPeers(t *testing.T) {
 	n := newNode(t)
 	n.write(
-		"etc/containerd/config.toml", "imports = ['conf.d/*.toml']\n[proxy_plugins]\n  [proxy_plugins.acme]\n"+
+		"etc/containerd/config.toml", "imports = ['conf.d/*.toml']\ndisabled_plugins = ['x', \"cri\"]\n"+
+			"[proxy_plugins]\n  [proxy_plugins.acme]\n"+
 			"    type = \"snapshot\"\n    address = \"/run/acme.sock\"\n[plugins.x.containerd]\n  snapshotter = \"gone\"\n",
 		"etc/containerd/conf.d/more.toml", "[proxy_plugins.\"gone\"]\naddress = 'unix:///run/gone.sock'\n"+
 			"[proxy_plugins.well.exports]\naddress = \"/run/well.sock\"\n[grpc]\naddress = \"/run/none.sock\"\n",
@@ -117,7 +118,7 @@ func TestAskPeers(t *testing.T) {
 			Kind: PeerShim, Name: "a", Path: "/run/containerd/s/a", Dial: DialSilent, PID: shim, Comm: "containerd-shim",
 			State: 'S', Owner: Owner{Role: RoleShim, ObjectID: idA},
 		},
-	}}, all)
+	}, CRIOff: `/etc/containerd/config.toml has disabled_plugins = ['x', "cri"]`}, all)
 }
 
 // listen makes a socket at which a peer answers with a text, or never where that is empty, or that nobody serves.

@@ -45,6 +45,8 @@ type Peers struct {
 	Starting   []int // daemons of a runtime that do not listen yet
 	// Locks are those of others on the databases of Starting.
 	Locks []FileLock `json:",omitempty"`
+	// CRIOff is the line of containerd's configuration that disables its CRI plugin, with the file; empty for none.
+	CRIOff string `json:",omitempty"`
 }
 
 // shimSockets is where the shims of every containerd listen since 1.5 (SocketAddress in pkg/shim/util_unix.go).
@@ -86,6 +88,7 @@ func AskPeers(ctx context.Context, root string, processes Population, kubeletDir
 	pids := map[*Owner]int{}
 	for _, o := range outcomes {
 		all.Asked += o.reply.Asked
+		all.CRIOff = cmp.Or(all.CRIOff, o.reply.CRIOff)
 		all.Unanswered = append(all.Unanswered, o.reply.Peers...)
 	}
 	if slices.ContainsFunc(all.Unanswered, func(p Peer) bool { return p.Kind == PeerShim }) {

@@ -50,7 +50,8 @@ func dialAll(base string, names []string) func(base, name string) reply {
 func dialIn(base, name string) (r reply) {
 	var peers []Peer
 	if strings.HasSuffix(name, ".toml") {
-		peers = proxyPlugins(base, name)
+		text := allConfig(base, name)
+		peers, r.CRIOff = parseProxies(text), criOff(name, text)
 	} else {
 		peers = socketsIn(base, name)
 	}
@@ -93,8 +94,8 @@ func socketsIn(base, folder string) (peers []Peer) {
 	return peers
 }
 
-// proxyPlugins returns the proxy plugins of a configuration of containerd, and of those that it imports.
-func proxyPlugins(base, name string) []Peer {
+// allConfig returns the text of a configuration of containerd, and of those that it imports.
+func allConfig(base, name string) string {
 	text := readConfig(base, name)
 	for _, pattern := range tomlStrings(text, "imports") {
 		if !filepath.IsAbs(pattern) {
@@ -105,7 +106,19 @@ func proxyPlugins(base, name string) []Peer {
 			text += "\n" + readConfig("/", file)
 		}
 	}
-	return parseProxies(text)
+	return text
+}
+
+// criOff returns the line that disables the CRI plugin, with the file that has or imports it.
+func criOff(name, text string) string {
+	for line := range strings.Lines(text) {
+		for _, plugin := range tomlStrings(line, "disabled_plugins") {
+			if plugin == "cri" || strings.Contains(plugin, ".cri") {
+				return name + " has " + strings.TrimSpace(line)
+			}
+		}
+	}
+	return ""
 }
 
 func readConfig(base, name string) string {
