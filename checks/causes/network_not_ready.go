@@ -41,12 +41,13 @@ func recogniseNetworkNotReady(f *facts.Facts) *Finding {
 	switch {
 	case summary == "" && len(cutOff) > 0:
 		bridge := facts.Clean(n.LostBridge)
-		step, summary = checks.Certain, textf("the bridge %s is gone: %s", bridge,
+		step, summary = checks.Certain, textf("the bridge %s %s: %s", bridge, ifElse(n.Remade, "was made anew", "is gone"),
 			units.Count(len(cutOff), "running pod")+units.Plural(len(cutOff), " is", " are")+" cut off from the network")
-		Addf(&e.For, "%s calls the plugin bridge, which attached them to %s: no interface has this name",
-			facts.Clean(n.File), bridge)
+		Addf(&e.For, "%s calls the plugin bridge, which attached them to %s: %s", facts.Clean(n.File), bridge,
+			ifElse(n.Remade, "the interfaces of these pods have no master now", "no interface has this name"))
 		Addf(&e.For, "attached to it: %s", firstOf(cutOff, facts.Clean, "pod"))
-		effect = besides(f, "nothing reaches these pods; the plugin makes the bridge again for the next pod, without them")
+		effect = besides(f, "nothing reaches these pods; "+ifElse(n.Remade, "the others are well",
+			"the plugin makes the bridge again for the next pod, without them"))
 	case ready && f.Seen.CNI.OK && n.Configured && n.File == "" && n.Problem != "":
 		severity, step = checks.Warning, checks.Strong
 		summary = "no CNI configuration is left in " + facts.Clean(n.ConfDir) +
@@ -78,7 +79,7 @@ func recogniseNetworkNotReady(f *facts.Facts) *Finding {
 	x := newFinding(severity, step, summary, e, subject).affects(effect...)
 	return x.advise(func(s *Steps, _ string) {
 		if len(cutOff) > 0 {
-			s.Look("ip link; ip addr", "Check that the bridge is gone, and with it the addresses of the pods' gateway")
+			s.Look("ip link; ip addr", "See whether the bridge is there, with the address of the pods' gateway, and whose master it is")
 			s.Look("journalctl --no-pager --since -1h | grep -iE 'networkd|NetworkManager|link' | tail -n 20",
 				"Find what removed it, and have it leave the bridge alone")
 			s.lookPods("Delete the pods that are cut off once the cause is gone: new ones are attached to a new bridge")

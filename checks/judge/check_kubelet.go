@@ -226,7 +226,7 @@ func judgeCNI(f *facts.Facts, c kubelet.CNI) checks.Result {
 	var e checks.Evidence
 	switch why := causes.CNIEvidence(f, &e); {
 	case len(facts.CutOff(f)) > 0:
-		return warning("the bridge %s of %s is gone", facts.Clean(c.LostBridge), file)
+		return warning("the bridge %s of %s is gone, or was made anew", facts.Clean(c.LostBridge), file)
 	case len(e.Missing) > 0:
 		return unknown("%s", e.Missing[0])
 	case why != "" || c.Problem != "":

@@ -110,7 +110,7 @@ const (
 
 // lookForBridge notes the bridge of a network of the plugin bridge, if it is not among the interfaces of the runtime,
 // and the sandboxes whose results name it. The plugin makes it again with the next sandbox, and leaves the others cut
-// off.
+// off: the interfaces of their pairs have no master.
 func (c *CNI) lookForBridge(host crictl.HostFiles, root string, pid int, list *libcni.NetworkConfigList) {
 	i := slices.IndexFunc(list.Plugins, func(p *libcni.PluginConfig) bool { return p.Network.Type == "bridge" })
 	if i < 0 || pid <= 0 {
@@ -118,14 +118,24 @@ func (c *CNI) lookForBridge(host crictl.HostFiles, root string, pid int, list *l
 	}
 	conf := struct{ Bridge string }{"cni0"} // defaultBrName in plugins/main/bridge
 	interfaces, err := os.ReadFile(filepath.Join(root, "proc", strconv.Itoa(pid), "net/dev"))
-	if err != nil || json.Unmarshal(list.Plugins[i].Bytes, &conf) != nil ||
-		slices.ContainsFunc(strings.Split(string(interfaces), "\n"), func(line string) bool {
-			name, _, _ := strings.Cut(strings.TrimSpace(line), ":")
-			return name == conf.Bridge
-		}) {
+	if err != nil || json.Unmarshal(list.Plugins[i].Bytes, &conf) != nil {
 		return
 	}
-	c.LostBridge = oneLine(conf.Bridge)
+	there, loose := false, map[string]bool{}
+	for line := range strings.Lines(string(interfaces)) {
+		name, _, _ := strings.Cut(strings.TrimSpace(line), ":")
+		there = there || name == conf.Bridge
+		link := filepath.Join(root, "sys/class/net", name)
+		if _, err := os.Lstat(link); err == nil && strings.HasPrefix(name, "veth") {
+			if _, err = os.Lstat(filepath.Join(link, "master")); err != nil {
+				loose[name] = true
+			}
+		}
+	}
+	if there && len(loose) == 0 {
+		return
+	}
+	c.Remade, c.LostBridge = there, oneLine(conf.Bridge)
 	files, _ := host.List(resultsDir) // without it no sandbox is known to be attached
 	for _, file := range files[:min(len(files), maxResults)] {
 		var r struct {
@@ -138,10 +148,13 @@ func (c *CNI) lookForBridge(host crictl.HostFiles, root string, pid int, list *l
 		if err != nil || json.Unmarshal(data, &r) != nil {
 			continue
 		}
+		attached, cut := false, !c.Remade
 		for _, iface := range r.Result.Interfaces {
-			if iface.Name == conf.Bridge && iface.Sandbox == "" {
-				c.CutOff = append(c.CutOff, oneLine(r.ContainerID))
-			}
+			attached = attached || iface.Name == conf.Bridge && iface.Sandbox == ""
+			cut = cut || loose[iface.Name] && iface.Sandbox == ""
+		}
+		if attached && cut {
+			c.CutOff = append(c.CutOff, oneLine(r.ContainerID))
 		}
 	}
 }

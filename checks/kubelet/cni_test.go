@@ -17,11 +17,13 @@ func TestReadCNI(t *testing.T) {
 		"c/05-lost.conf", `{"name":"lost","type":"lost"}`, "c/10-rig.conf", `{"name":"rig","type":"portmap"}`,
 		"b/portmap", "",
 	}
-	// the bridge of a sandbox among the interfaces of the runtime, and not
+	// the bridge of sandboxes among the interfaces of the runtime, and not, and made anew
 	bridged := []string{
 		"c/10-net.conflist", `{"cniVersion":"0.4.0","name":"net","plugins":[{"type":"bridge"},{"type":"portmap"}]}`,
 		"proc/55/net/dev", "Inter-|   Receive\n face |bytes\n    lo: 785 1\n",
-		"proc/56/net/dev", "Inter-|   Receive\n face |bytes\n  cni0: 444 7\n",
+		"proc/56/net/dev", "Inter-|   Receive\n face |bytes\n  cni0: 444 7\n veth9: 1 1\n",
+		"proc/58/net/dev", "Inter-|   Receive\n face |bytes\n  cni0: 444 7\n veth0: 1 1\n veth9: 1 1\n",
+		"sys/class/net/veth0/mtu", "1500\n", "sys/class/net/veth9/master/mtu", "1500\n",
 		"var/lib/cni/results/cni-loopback-a1-lo",
 		`{"containerId":"a1","result":{"interfaces":[{"name":"lo","sandbox":"/n/a"}]}}`,
 		"var/lib/cni/results/net-a1-eth0", `{"containerId":"a1","result":{"interfaces":[{"name":"cni0"},{"name":"veth0"},` +
@@ -29,10 +31,13 @@ func TestReadCNI(t *testing.T) {
 		"var/lib/cni/results/net-b2-eth0",
 		`{"containerId":"b2","result":{"interfaces":[{"name":"br1"},{"name":"cni0","sandbox":"/n/b"}]}}`,
 		"var/lib/cni/results/net-c3-eth0", `{"containerId":"c3","result":`,
+		"var/lib/cni/results/net-d4-eth0",
+		`{"containerId":"d4","result":{"interfaces":[{"name":"cni0"},{"name":"veth9"}]}}`,
 	}
 	whole := CNI{ConfDir: "/c", File: "10-net.conflist", Name: "net", Plugins: []string{"bridge", "portmap"}}
-	cut := whole
-	cut.LostBridge, cut.CutOff = "cni0", []string{"a1"}
+	cut, remade := whole, whole
+	cut.LostBridge, cut.CutOff = "cni0", []string{"a1", "d4"}
+	remade.LostBridge, remade.Remade, remade.CutOff = "cni0", true, []string{"a1"}
 	for _, tc := range []struct {
 		name  string
 		files []string
@@ -77,6 +82,7 @@ func TestReadCNI(t *testing.T) {
 			Plugins: []string{"lost"}, Missing: []string{"lost"}, Others: []string{"10-rig.conf"},
 		}},
 		{"a bridge that is gone", bridged, crictl.RuntimeConfig{ConfDir: "/c", PID: 55}, cut},
+		{"a bridge that was made anew", bridged, crictl.RuntimeConfig{ConfDir: "/c", PID: 58}, remade},
 		{"a bridge", bridged, crictl.RuntimeConfig{ConfDir: "/c", PID: 56}, whole},
 		{"a bridge, by an unknown process", bridged, crictl.RuntimeConfig{ConfDir: "/c"}, whole},
 		{"a bridge, by a process that ended", bridged, crictl.RuntimeConfig{ConfDir: "/c", PID: 57}, whole},

@@ -177,9 +177,10 @@ type CNI struct {
 	Missing []string // plugins without a program in BinDirs
 	Others  []string // further files, which are not used
 	Problem string   // why none can be used
-	// LostBridge is the bridge that the plugin bridge uses, where it is not there; CutOff are the sandboxes that were
-	// attached to it, as CNI's library has noted them.
+	// LostBridge is the bridge that the plugin bridge uses, where it is not there or, Remade, is there again; CutOff are
+	// the sandboxes that were attached to it and are no more, as CNI's library has noted them.
 	LostBridge string   `json:",omitempty"`
+	Remade     bool     `json:",omitempty"`
 	CutOff     []string `json:",omitempty"`
 
 	Configured bool     // the folders are the runtime's own, as it reports them
