@@ -107,7 +107,13 @@ var remedies = map[string][]remedy{
 	},
 	CgroupDriverMismatch: {act(checks.ActionFixNode, "two settings contradict each other")},
 
-	DiskFull: {act(checks.ActionFixNode, "files have to go: neither a restart nor a reboot removes them")},
+	DiskFull: {
+		act(checks.ActionFixNode, "the kubelet's threshold asks for more room than its default: lower it, or make room",
+			seen(func(f *facts.Facts) bool {
+				return len(f.Disk.Short) > 0 && f.Disk.Short[0].Default != "" && !f.Disk.Short[0].Full
+			})),
+		act(checks.ActionFixNode, "files have to go: neither a restart nor a reboot removes them"),
+	},
 	InodesExhausted: {
 		act(checks.ActionFixNode, "files have to go: neither a restart nor a reboot removes them"),
 	},

@@ -51,10 +51,16 @@ func shortOf(f *facts.Facts, noun string, short []facts.Shortage, look func(s *S
 	step := ifElse(main.Full || main.Err != "", checks.Certain, checks.Strong)
 	what := ifElse(main.Full, "has no "+noun+" left", "is short of "+noun)
 	summary := textf("the file system of %s %s: %s", main.Name(), what, main.Left(inodes))
+	if main.Default != "" && !main.Full {
+		summary = textf("the kubelet evicts at %s<%s, which is configured (its default is %s): %s", main.Signal, main.Below,
+			main.Default, main.Left(inodes))
+	}
 	if main.Err != "" {
 		summary = textf("writes to the file system of %s fail: %s", main.Name(), facts.Clean(main.Err))
 	}
 	return newFinding(main.Severity(), step, summary, e, subjects...).advise(func(s *Steps, _ string) {
+		s.lookIf(main.Default != "", "grep -n -A 6 eviction /var/lib/kubelet/config.yaml",
+			"Check whether the threshold is meant: a default would not be reached.")
 		s.Look("df -h "+main.Folder()+"; df -i "+main.Folder(), "Check how much space and how many inodes are left.")
 		look(s, main.Folder())
 		s.Look(facts.KdiagCommand(f, "gc-exited"),

@@ -172,6 +172,7 @@ type Shortage struct {
 	Space   host.Space
 	Signal  string // the kubelet's eviction signal that it is below; empty for none
 	Below   string // the threshold as the settings write it
+	Default string // the kubelet's default, where what is left would be enough for that; else empty
 	Full    bool   // next to nothing is left, or a write was refused
 	Err     string // what a write got
 	Written bool   // timed writes went through all the same
@@ -237,6 +238,9 @@ func shortages(f *Facts, inodes bool) []Shortage {
 		}
 		short := Shortage{Space: s, Full: isFull(f, inodes, free, total)}
 		short.Signal, short.Below = evictionOf(f, s, inodes, free, total)
+		if part := defaultPart(f, short.Signal); short.Signal != "" && free >= uint64(part*float64(total)) {
+			short.Default = units.Percent(part)
+		}
 		if short.Full || short.Signal != "" {
 			out = append(out, short)
 		}
@@ -300,11 +304,17 @@ func EvictionBelow(f *Facts, signal string, total uint64) (uint64, string) {
 	if signal == "memory.available" {
 		return l.MemoryAvailable, units.Size(l.MemoryAvailable)
 	}
-	part := map[string]float64{
+	part := defaultPart(f, signal)
+	return uint64(part * float64(total)), units.Percent(part)
+}
+
+// defaultPart returns the share of a file system below which a kubelet evicts pods by its defaults.
+func defaultPart(f *Facts, signal string) float64 {
+	l := f.Limits.Node
+	return map[string]float64{
 		"nodefs.available": l.NodefsAvailable, "imagefs.available": l.ImagefsAvailable,
 		"nodefs.inodesFree": l.NodefsInodes, "imagefs.inodesFree": l.ImagefsInodes,
 	}[signal]
-	return uint64(part * float64(total)), units.Percent(part)
 }
 
 // Amount reads a threshold of the kubelet's settings as the kubelet does: a percentage of the total, or a quantity
