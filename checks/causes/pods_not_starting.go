@@ -155,6 +155,10 @@ var errorSources = []errorSource{
 		"The image that each sandbox begins with is not on the node: pull it where a registry answers, and import it",
 	},
 	{"overlay", "dmesg -T | tail -n 20", "Read why the kernel refuses the mount"},
+	{
+		"exit status 127", "$(command -v runc || command -v crun) --version",
+		"Run the OCI runtime: with status 127 it, or a library that it needs, was not found",
+	},
 	{"AppArmor", "cat /sys/module/apparmor/parameters/enabled", "See whether the kernel has AppArmor on"},
 	{"failed to setup network", "ls -l /etc/cni/net.d /opt/cni/bin", "Check the network's configuration and plugins"},
 	{noLocalPort, portCommand, portWhy},

@@ -91,12 +91,12 @@ var (
 	// ofWorkload finds the errors that the pod causes itself, or an object, an image or a registry that it names.
 	ofWorkload = lazyregexp.New(`BackOff|ErrImage|InvalidImageName|CreateContainerConfigError|(Post|Pre)StartHook` +
 		`|process: exec|exec: \\*"|exec format error|o command specified|onRoot|run as root|nable to find user|o users found` +
-		`|hdir to cwd|ot a directory|ubPath|hostPath type check failed|" not registered\b` +
+		`|hdir to cwd|ot a directory|ubPath|" not registered\b` +
 		`|(?i:configmap|secret|persistentvolumeclaim|networkattachmentdefinition|network-attachment-definition|` +
 		`serviceaccount)s?\b[^:]*\b(not found|non-existent)|ouldn't find key|o runtime for|ontext canceled` +
 		`|OOM-killed|code = (NotFound|Canceled|InvalidArgument)`)
-	// ofProgram finds, in such an error, the program that cannot be started.
-	ofProgram = lazyregexp.New(`process: exec|exec: \\*"|exec format error`)
+	// ofNode finds, in such an error, what the node lacks: a program that cannot be started, a folder or a device.
+	ofNode = lazyregexp.New(`process: exec|exec: \\*"|exec format error|hostPath type check failed.*`)
 	// missingDriver finds a driver that is not registered: GetPlugin in pkg/kubelet/cm/dra/plugin, newCsiDriverClient in
 	// pkg/volume/csi.
 	missingDriver = lazyregexp.New(`(DRA) driver (\S+) is not registered` +
@@ -468,7 +468,7 @@ func troubleOf(f *Facts, e podError, name string, listed listedPod) (PodTrouble,
 	text := e.text
 	// The program is of the node's sandbox image, or of the node itself.
 	if strings.Contains(text, "CreatePodSandbox") || e.code == signature.MountFailed {
-		text = ofProgram.ReplaceAllString(text, "")
+		text = ofNode.ReplaceAllString(text, "")
 	}
 	return t, long && !over && Fresh(f, &e.last, retry) && !ofWorkload.MatchString(text)
 }
