@@ -258,7 +258,7 @@ func runtimeHardlyRuns(f *facts.Facts) bool {
 }
 
 // systemSlice is the control group that systemd runs services in, D-Bus among them.
-const systemSlice = "/system.slice"
+const systemSlice = facts.SystemSlice
 
 // busThrottled holds when the slice that D-Bus runs in, besides the daemons, hardly runs.
 func busThrottled(f *facts.Facts) bool {

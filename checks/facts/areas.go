@@ -180,6 +180,8 @@ type Pressure struct {
 	MemorySeverity checks.Severity // how severe the shortage is; empty when there is none
 	// the control groups of runtime and kubelet, and those above them, that were kept from running for much of the time
 	Throttled []host.Throttling
+	// the limit that held up kdiag itself for most of the time, and neither runtime nor kubelet; nil for nothing
+	Own *host.Throttling
 	// the same control groups, where the tasks wait for memory at a limit of the group
 	Squeezed []host.MemoryLimit
 

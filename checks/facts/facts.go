@@ -49,7 +49,9 @@ type Input struct {
 	FileLocks []host.FileLock
 	// PluginLocks are the locks of others on files that CNI plugins have open which have been at work for StuckWork.
 	PluginLocks []host.FileLock `json:",omitempty"`
-	Limits      checks.Limits   // the zero value stands for checks.DefaultLimits
+	// OwnQuota is how a limit of CPU held up kdiag itself while it collected; nil where none did.
+	OwnQuota *host.Throttling `json:",omitempty"`
+	Limits   checks.Limits    // the zero value stands for checks.DefaultLimits
 }
 
 // Facts are the collected facts and their consequences, each worked out once by New.

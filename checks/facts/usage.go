@@ -83,6 +83,12 @@ func derivePressure(f *Facts) {
 	p.Throttled = filter(f.Seen.Cgroups.Value.Throttled, func(t host.Throttling) bool {
 		return isNodes(f, t.Owner) && t.Periods >= l.ThrottledPeriods && ThrottledShare(t) >= l.Throttled
 	})
+	if own := f.OwnQuota; own != nil && own.Periods >= l.ThrottledPeriods && ThrottledShare(*own) >= l.ThrottledCritical {
+		if p.Own = own; own.Path == SystemSlice && !f.NoSystemd { // the daemons' own units are in it
+			p.Own = nil
+			p.Throttled = append(filter(p.Throttled, func(t host.Throttling) bool { return t.Path != own.Path }), *own)
+		}
+	}
 	slices.SortStableFunc(p.Throttled,
 		func(a, b host.Throttling) int { return cmp.Compare(ThrottledShare(b), ThrottledShare(a)) })
 	p.Squeezed = filter(f.Seen.Starvation.Value.MemoryLimits, func(m host.MemoryLimit) bool {
@@ -93,6 +99,9 @@ func derivePressure(f *Facts) {
 	slices.SortStableFunc(p.Squeezed,
 		func(a, b host.MemoryLimit) int { return cmp.Compare(b.Full.Avg10, a.Full.Avg10) })
 }
+
+// SystemSlice is the control group in which systemd has the services of the node.
+const SystemSlice = "/system.slice"
 
 // lasting is a pressure without its spikes: one of a second is none.
 func lasting(a host.Averages) float64 { return min(a.Avg10, max(a.Avg60, a.Avg10/2)) }

@@ -41,7 +41,7 @@ func judged(in *facts.Input) judgement {
 	for _, d := range causes.All() {
 		if x := d.Recognise(f); x != nil {
 			x.Code = d.Code
-			found = append(found, *x)
+			found = append(found, doubted(f, d, *x))
 		}
 	}
 	shown := unhidden(f, defs, found)
@@ -49,6 +49,26 @@ func judged(in *facts.Input) judgement {
 	raiseRoots(shown, roots)
 	all := order(advise(f, defs, shown, roots), roots)
 	return judgement{f, found, withAdvisories(f, causes.Finish(f, all))}
+}
+
+// doubted returns a finding with less confidence where kdiag itself hardly ran, and the finding rests on calls that were
+// late.
+func doubted(f *facts.Facts, d causes.Definition, x causes.Finding) causes.Finding {
+	late := d.LateCalls || len(d.Calls) > 0 || d.Code == causes.SystemdWedged || d.Code == causes.CPUStarved
+	if line := ownQuotaLine(f); line != "" && late {
+		x.Severity, x.Step = checks.Warning, min(x.Step, checks.Weak)
+		x.Evidence.Against = append(slices.Clone(x.Evidence.Against), line)
+	}
+	return x
+}
+
+// ownQuotaLine tells how a limit of CPU held up kdiag itself; empty where none did.
+func ownQuotaLine(f *facts.Facts) string {
+	if own := f.Pressure.Own; own != nil {
+		return fmt.Sprintf("kdiag itself hardly ran: its group %s may use %.2g CPUs and was throttled in %s of the periods",
+			facts.Clean(own.Path), own.Quota, units.Percent(facts.ThrottledShare(*own)))
+	}
+	return ""
 }
 
 // definitions returns the causes by their codes.
@@ -280,6 +300,9 @@ func problems(j judgement, v checks.Verdict, want scope) []string {
 	}
 	if f.Target.OtherEndpoint && !slices.Contains(lines, facts.EndpointProblem(f)) {
 		lines = append(lines, facts.EndpointProblem(f))
+	}
+	if line := ownQuotaLine(f); line != "" {
+		lines = append(lines, line)
 	}
 	for _, t := range f.NotTaken[:min(len(f.NotTaken), facts.MostNamed)] {
 		lines = append(lines, "not taken for this node's kubelet: "+facts.Clean(t.What)+": "+facts.Clean(t.Why))

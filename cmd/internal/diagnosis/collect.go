@@ -112,6 +112,10 @@ func (c *collector) collect(
 	if c.scan = nil; !conn.Simulated() {
 		c.scan, in.Kernel = connection.StartScan(ctx, c.env.Root, c.processes), host.KernelRelease(c.env.Root)
 	}
+	began, quota := time.Now(), host.Throttling{}
+	if !conn.Simulated() {
+		quota, _ = host.OwnQuota(c.env.Root)
+	}
 	var work sync.WaitGroup
 	work.Go(func() { in.Journal, in.JournalProblem = c.readLogs(ctx) })
 	work.Go(func() { node.Recorded = c.readRecords(ctx) })
@@ -147,6 +151,12 @@ func (c *collector) collect(
 	c.readProcesses(ctx, in)
 	work.Wait()
 	in.Summarize()
+	if now, ok := host.OwnQuota(c.env.Root); ok && !conn.Simulated() {
+		if now.Over = time.Since(began); now.Path == quota.Path {
+			now.Periods, now.Throttled = now.Periods-quota.Periods, now.Throttled-quota.Throttled
+		}
+		in.OwnQuota = &now
+	}
 	in.LogStacks = c.readKilled(ctx, in.Journal)
 	in.Now = c.env.Now()
 	if c.request.Probes.Stacks {
