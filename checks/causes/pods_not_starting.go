@@ -22,6 +22,8 @@ func recognisePodsNotStarting(f *facts.Facts) *Finding {
 		lacksPort := func(t facts.PodTrouble) bool { return strings.Contains(t.Words, noLocalPort) }
 		wrong = ifElse(slices.ContainsFunc(pods, lacksPort), "the node has no free local port: ", "") +
 			"the kubelet cannot reach " + podsLabel(pods)
+	case len(pods) > 0 && pods[0].Stage == facts.NoManifest:
+		wrong = "the kubelet has stopped " + podsLabel(pods)
 	case len(pods) == 1 && pods[0].Stage == facts.Rejected:
 		wrong = "the kubelet rejects " + podsLabel(pods)
 	case len(pods) == 1 && pods[0].Stage == facts.InHook:
@@ -105,7 +107,11 @@ func troubled(f *facts.Facts, pods []facts.PodTrouble, none bool, wrong string) 
 		})
 		words = cmp.Or(words, t.Words)
 	}
-	addIf(words != "", &e.For, "the kubelet %s: %s", ifElse(pods[0].Stage == facts.Rejected, "says", "logs"), Quote(words))
+	who := "the kubelet logs: "
+	if by, known := map[facts.Stage]string{facts.Rejected: "the kubelet says: ", facts.NoManifest: ""}[pods[0].Stage]; known {
+		who = by
+	}
+	addIf(words != "", &e.For, "%s%s", who, Quote(words))
 	for _, t := range pods[:min(len(pods), facts.MaxRelated)] {
 		Addf(&e.For, "%s %s %s", podLabel(t), t.Stage, facts.SinceText(f, t.Since))
 	}
@@ -171,7 +177,11 @@ func adviseTroubled(f *facts.Facts, s *Steps, pods []facts.PodTrouble, words str
 		s.Look(KubeletLog(f)+" | grep "+first.Pod.Name+" | tail -n 20", "Read what the kubelet logs about it")
 		s.Look(facts.CrictlCommand(f, "pods --namespace "+first.Pod.Namespace+" --name "+first.Pod.Name),
 			"See whether the runtime has a sandbox for it, and in which state")
-		if first.Stage == facts.Rejected {
+		switch first.Stage {
+		case facts.NoManifest:
+			folder := f.Seen.Settings.Value.NoManifests
+			s.lookIf(facts.SafePath.MatchString(folder), "ls -ld "+folder+"*", "Find the folder: it may have another name")
+		case facts.Rejected:
 			*s = (*s)[:len(*s)-1]
 			s.restartKubelet(f, "Once that is put right: the kubelet does not try a rejected pod again")
 		}

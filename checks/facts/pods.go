@@ -57,6 +57,7 @@ const (
 	Unreachable  Stage = "cannot be reached from the node"
 	InHook       Stage = "runs, and its postStart hook has not returned"
 	Rejected     Stage = "was rejected by the kubelet"
+	NoManifest   Stage = "was stopped: its manifest is gone, and so is the folder"
 )
 
 // stops reports whether a pod of the stage is to go.
@@ -108,6 +109,7 @@ var (
 	innerError = lazyregexp.New(`^.*desc = `)
 	// baseImage finds the image of sandboxes: ensureImageExists in containerd's pkg/cri/server/sandbox_run.go.
 	baseImage = lazyregexp.New(`failed to get sandbox image "([^"]+)"`)
+	podName   = lazyregexp.New(`"([^"/ ]+)/([^"/ ]+)"`)
 	// volumeName finds the pod's UID in the name of a volume.
 	volumeName = lazyregexp.New(`volume "kubernetes\.io/[^"]*[0-9a-f]{12}-([^"]+)"`)
 )
@@ -165,7 +167,8 @@ func derivePods(f *Facts) {
 		return
 	}
 	errs, created := podErrors(f), neverStarted(f)
-	if len(errs) == 0 && len(created) == 0 && len(f.Seen.Pods.Value) == 0 && Logged(f, signature.PluginMissing) == nil {
+	if len(errs) == 0 && len(created) == 0 && len(f.Seen.Pods.Value) == 0 && f.Seen.Settings.Value.NoManifests == "" &&
+		Logged(f, signature.PluginMissing) == nil {
 		return
 	}
 	pods, ids := listedPods(f)
@@ -197,6 +200,7 @@ func derivePods(f *Facts) {
 		}
 	}
 	addWanted(f, pods, trouble)
+	addRemoved(f, trouble)
 	for name, t := range trouble {
 		if strings.HasSuffix(t.Words, "context deadline exceeded") {
 			t.Words = cmp.Or(runtimeWords(f, name, ids), t.Words)
@@ -314,6 +318,25 @@ func addWanted(f *Facts, pods map[string]listedPod, trouble map[string]PodTroubl
 			trouble[name] = PodTrouble{Pod: w.Pod, Stage: NoSandbox, Since: *since}
 		case w.Phase == "Pending" && w.Hooked != "" && hookRuns(f, w, before):
 			trouble[name] = PodTrouble{Pod: w.Pod, Stage: InHook, Since: p.newest}
+		}
+	}
+}
+
+// addRemoved adds the static pods that the kubelet stopped when their folder vanished, as far as the log names them.
+func addRemoved(f *Facts, trouble map[string]PodTrouble) {
+	c, dir := Logged(f, signature.StaticPodRemoved), f.Seen.Settings.Value.NoManifests
+	if c == nil || c.Last == nil || dir == "" {
+		return
+	}
+	has := func(name string) bool {
+		return slices.ContainsFunc(f.Seen.Pods.Value, func(w kubelet.Pod) bool { return w.Namespace+"/"+w.Name == name })
+	}
+	for _, m := range podName.FindAllStringSubmatch(c.Example+c.Latest, -1) {
+		if name := m[1] + "/" + m[2]; !has(name) {
+			trouble[name] = PodTrouble{
+				Pod: crictl.Pod{Namespace: m[1], Name: m[2]}, Stage: NoManifest, Since: *c.Last,
+				Words: "the folder of static pods " + dir + " is not there",
+			}
 		}
 	}
 }

@@ -33,6 +33,7 @@ type Settings struct {
 	ReadOnlyAddress string // host:port; empty when it is turned off
 	Kubeconfig      string // path; empty for a standalone kubelet
 	KubeconfigGone  bool   // there is no such file, and none to bootstrap from
+	NoManifests     string // staticPodPath, where it is not there; else empty
 	CertDir         string
 	TLSCertFile     string // serving certificate; empty for one in CertDir
 	RotateClient    bool

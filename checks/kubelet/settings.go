@@ -40,6 +40,9 @@ func ReadSettings(ctx context.Context, root string, pid int) (Settings, error) {
 	s.RootDir = cmp.Or(kubeletconfig.Last(flags, "root-dir"), defaultRootDir)
 	s.CertDir = cmp.Or(kubeletconfig.Last(flags, "cert-dir"), defaultCertDir)
 	s.Kubeconfig = kubeletconfig.Last(flags, "kubeconfig")
+	if dir := read.StaticPodPath; dir != "" && isAbsent(all, dir) {
+		s.NoManifests = oneLine(dir)
+	}
 	bootstrap := kubeletconfig.Last(flags, "bootstrap-kubeconfig")
 	s.KubeconfigGone = s.Kubeconfig != "" && isAbsent(all, s.Kubeconfig) &&
 		(bootstrap == "" || isAbsent(all, bootstrap))

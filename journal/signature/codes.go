@@ -25,6 +25,7 @@ const (
 	PLEGChannelFull         = "PLEGChannelFull"
 	PodSyncFailed           = "PodSyncFailed"
 	PodRejected             = "PodRejected"
+	StaticPodRemoved        = "StaticPodRemoved"
 	PluginMissing           = "PluginMissing"
 	ProbeUnroutable         = "ProbeUnroutable"
 	HousekeepingSlow        = "HousekeepingSlow"
