@@ -107,11 +107,8 @@ func troubled(f *facts.Facts, pods []facts.PodTrouble, none bool, wrong string) 
 		})
 		words = cmp.Or(words, t.Words)
 	}
-	who := "the kubelet logs: "
-	if by, known := map[facts.Stage]string{facts.Rejected: "the kubelet says: ", facts.NoManifest: ""}[pods[0].Stage]; known {
-		who = by
-	}
-	addIf(words != "", &e.For, "%s%s", who, Quote(words))
+	by := ifElse(pods[0].Own, "", ifElse(pods[0].Stage == facts.Rejected, "the kubelet says: ", "the kubelet logs: "))
+	addIf(words != "", &e.For, "%s%s", by, Quote(words))
 	for _, t := range pods[:min(len(pods), facts.MaxRelated)] {
 		Addf(&e.For, "%s %s %s", podLabel(t), t.Stage, facts.SinceText(f, t.Since))
 	}

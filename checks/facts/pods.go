@@ -40,6 +40,7 @@ type PodTrouble struct {
 	Stage Stage
 	Since time.Time
 	Words string // the last error about it in the words of the kubelet, or of the runtime; empty where none was logged
+	Own   bool   // Words are kdiag's
 }
 
 // A Stage is how far a pod has come.
@@ -109,7 +110,6 @@ var (
 	innerError = lazyregexp.New(`^.*desc = `)
 	// baseImage finds the image of sandboxes: ensureImageExists in containerd's pkg/cri/server/sandbox_run.go.
 	baseImage = lazyregexp.New(`failed to get sandbox image "([^"]+)"`)
-	podName   = lazyregexp.New(`"([^"/ ]+)/([^"/ ]+)"`)
 	// volumeName finds the pod's UID in the name of a volume.
 	volumeName = lazyregexp.New(`volume "kubernetes\.io/[^"]*[0-9a-f]{12}-([^"]+)"`)
 )
@@ -318,25 +318,6 @@ func addWanted(f *Facts, pods map[string]listedPod, trouble map[string]PodTroubl
 			trouble[name] = PodTrouble{Pod: w.Pod, Stage: NoSandbox, Since: *since}
 		case w.Phase == "Pending" && w.Hooked != "" && hookRuns(f, w, before):
 			trouble[name] = PodTrouble{Pod: w.Pod, Stage: InHook, Since: p.newest}
-		}
-	}
-}
-
-// addRemoved adds the static pods that the kubelet stopped when their folder vanished, as far as the log names them.
-func addRemoved(f *Facts, trouble map[string]PodTrouble) {
-	c, dir := Logged(f, signature.StaticPodRemoved), f.Seen.Settings.Value.NoManifests
-	if c == nil || c.Last == nil || dir == "" {
-		return
-	}
-	has := func(name string) bool {
-		return slices.ContainsFunc(f.Seen.Pods.Value, func(w kubelet.Pod) bool { return w.Namespace+"/"+w.Name == name })
-	}
-	for _, m := range podName.FindAllStringSubmatch(c.Example+c.Latest, -1) {
-		if name := m[1] + "/" + m[2]; !has(name) {
-			trouble[name] = PodTrouble{
-				Pod: crictl.Pod{Namespace: m[1], Name: m[2]}, Stage: NoManifest, Since: *c.Last,
-				Words: "the folder of static pods " + dir + " is not there",
-			}
 		}
 	}
 }

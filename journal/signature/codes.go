@@ -26,6 +26,7 @@ const (
 	PodSyncFailed           = "PodSyncFailed"
 	PodRejected             = "PodRejected"
 	StaticPodRemoved        = "StaticPodRemoved"
+	KillBegun               = "KillBegun"
 	PluginMissing           = "PluginMissing"
 	ProbeUnroutable         = "ProbeUnroutable"
 	HousekeepingSlow        = "HousekeepingSlow"

@@ -1,0 +1,59 @@
+package facts
+
+import (
+	"slices"
+	"time"
+
+	"github.com/kdiag/kdiag/checks/kubelet"
+	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/internal/lazyregexp"
+	"github.com/kdiag/kdiag/journal"
+	"github.com/kdiag/kdiag/journal/signature"
+)
+
+// topSubjects is how many objects of a signature a report of the journal names at most.
+const topSubjects = 10
+
+// podName finds a pod in a list of the kubelet's: ["web/api-0","web/api-1"].
+var podName = lazyregexp.New(`"([^"/ ]+)/([^"/ ]+)"`)
+
+// addRemoved adds the static pods that the kubelet stopped when their folder vanished, and those that it has not begun to
+// stop since their manifest is gone, as far as the log names them.
+func addRemoved(f *Facts, trouble map[string]PodTrouble) {
+	c, dir := Logged(f, signature.StaticPodRemoved), f.Seen.Settings.Value.NoManifests
+	if c == nil || c.First == nil || c.Last == nil {
+		return
+	}
+	wanted := map[string]kubelet.Pod{}
+	for _, w := range f.Seen.Pods.Value {
+		wanted[w.Namespace+"/"+w.Name] = w
+	}
+	removed := map[string]time.Time{}
+	for text, at := range map[string]time.Time{c.Example: *c.First, c.Newest(): *c.Last} {
+		for _, m := range podName.FindAllStringSubmatch(text, -1) {
+			name := m[1] + "/" + m[2]
+			removed[name] = later(removed[name], at)
+			if _, has := wanted[name]; dir != "" && !has {
+				trouble[name] = PodTrouble{
+					Pod: crictl.Pod{Namespace: m[1], Name: m[2]}, Stage: NoManifest, Since: *c.Last, Own: true,
+					Words: "the folder of static pods " + dir + " is not there",
+				}
+			}
+		}
+	}
+	begun := subjectsOf(f, signature.KillBegun)
+	for _, c := range containersOf(f) {
+		p := PodOf(c.Pod)
+		w, at := wanted[p.Namespace+"/"+p.Name], removed[p.Namespace+"/"+p.Name]
+		if c.State != crictl.ContainerRunning || w.UID == p.UID || !f.Seen.Pods.OK || c.Created().After(at) ||
+			f.Now.Sub(at) < attachTime || len(begun) >= topSubjects ||
+			slices.ContainsFunc(begun, func(s journal.SubjectCount) bool { return s.ID == c.ID }) {
+			continue
+		}
+		words := "its manifest is gone, and the kubelet has not begun to stop it, as while a postStart hook runs"
+		if w.Phase == "Pending" {
+			words += "; the next pod of this name waits for that"
+		}
+		trouble[p.Namespace+"/"+p.Name] = PodTrouble{Pod: p, Stage: StillRuns, Since: at, Words: words, Own: true}
+	}
+}
