@@ -16,15 +16,17 @@ const PodsNotStarting = "PodsNotStarting"
 func recognisePodsNotStarting(f *facts.Facts) *Finding {
 	pods, none := f.Pods.NotStarting, f.Pods.NoneStarts
 	wrong := podsLabel(pods) + units.Plural(len(pods), " does", " do") + " not start"
-	reached := func(t facts.PodTrouble) bool { return t.Stage != facts.Unreachable }
+	every := func(stage facts.Stage) bool {
+		return len(pods) > 0 && !slices.ContainsFunc(pods, func(t facts.PodTrouble) bool { return t.Stage != stage })
+	}
 	switch {
-	case len(pods) > 0 && !slices.ContainsFunc(pods, reached):
+	case every(facts.Unreachable):
 		lacksPort := func(t facts.PodTrouble) bool { return strings.Contains(t.Words, noLocalPort) }
 		wrong = ifElse(slices.ContainsFunc(pods, lacksPort), "the node has no free local port: ", "") +
 			"the kubelet cannot reach " + podsLabel(pods)
-	case len(pods) > 0 && pods[0].Stage == facts.NoManifest:
+	case every(facts.NoManifest):
 		wrong = "the kubelet has stopped " + podsLabel(pods)
-	case len(pods) == 1 && pods[0].Stage == facts.Rejected:
+	case every(facts.Rejected):
 		wrong = "the kubelet rejects " + podsLabel(pods)
 	case len(pods) == 1 && pods[0].Stage == facts.InHook:
 		wrong = "the postStart hook of " + podsLabel(pods) + " has not returned"
