@@ -7,15 +7,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/kdiag/kdiag/checks/advisories"
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/cmd/internal/agentcmd"
 	"github.com/kdiag/kdiag/cmd/internal/bundlecmd"
@@ -351,4 +355,97 @@ func argsError(cmd *cobra.Command, args []string, err error) error {
 		problem = fmt.Sprintf("%s takes %s, not %d arguments", path, takes, len(args))
 	}
 	return cli.Usage(problem, hint)
+}
+
+// mostAdvisories bounds a file of known bugs, in bytes: a hundred times the one of the program.
+const mostAdvisories = 4 << 20
+
+// addAdvisories reads the known bugs that --advisories names, for the commands that have it. Without it, a file that
+// was installed beside the program counts if its newest row is newer; one that cannot be read is a warning, since
+// nobody asked for it.
+func addAdvisories(cmd *cobra.Command, installed string) error {
+	flag := cmd.Flags().Lookup("advisories")
+	if flag == nil {
+		return nil
+	}
+	if !flag.Changed {
+		rows, err := readAdvisories(installed)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			_, _ = fmt.Fprintln(cmd.ErrOrStderr(), render.Printable("kdiag: "+err.Error()+": not used"))
+		case advisories.Date(rows) > advisories.Date(advisories.All()):
+			advisories.Add(rows)
+		}
+		return nil
+	}
+	rows, err := readAdvisories(flag.Value.String())
+	if err != nil {
+		return cli.Usage("--advisories: "+err.Error(), "kdiag explain advisories -o yaml shows the form of the rows")
+	}
+	advisories.Add(rows)
+	return nil
+}
+
+func readAdvisories(name string) ([]advisories.Advisory, error) {
+	text, err := cli.ReadFile(name, mostAdvisories)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := advisories.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", cmp.Or(name, `""`), err)
+	}
+	return rows, nil
+}
+
+// An output is standard output or error. It remembers the first write error, which cobra's help ignores, and ends the
+// command when the reader of a pipe has left.
+type output struct {
+	io.Writer
+	mu  sync.Mutex
+	err error
+
+	wrote bool   // anything
+	gone  func() // called when the reader has left
+}
+
+// Write writes, and remembers that it failed.
+func (o *output) Write(b []byte) (int, error) {
+	n, err := o.Writer.Write(b)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.wrote = o.wrote || len(b) > 0
+	if o.err == nil {
+		o.err = err
+	}
+	if errors.Is(err, syscall.EPIPE) {
+		o.gone()
+	}
+	return n, err
+}
+
+// state reports whether anything was written, and whether the reader has left.
+func (o *output) state() (wrote, left bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.wrote, errors.Is(o.err, syscall.EPIPE)
+}
+
+// Fd returns the descriptor below, for what draws on a terminal.
+func (o *output) Fd() uintptr {
+	if f, ok := o.Writer.(interface{ Fd() uintptr }); ok {
+		return f.Fd()
+	}
+	return ^uintptr(0)
+}
+
+// finalError returns err, or the first write error if the command gave an answer.
+func (o *output) finalError(err error) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if code, message, _ := cli.ExitCode(err); message != "" && code == cli.ExitUnknown || o.err == nil {
+		return err
+	}
+	return fmt.Errorf("writing to standard output: %w", o.err)
 }

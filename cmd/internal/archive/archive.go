@@ -4,23 +4,32 @@ package archive
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"maps"
+	"net/http"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/bundle"
+	"github.com/kdiag/kdiag/checks/collect"
 	"github.com/kdiag/kdiag/checks/facts"
+	"github.com/kdiag/kdiag/checks/judge"
+	"github.com/kdiag/kdiag/checks/redact"
 	"github.com/kdiag/kdiag/checks/stacks"
+	"github.com/kdiag/kdiag/checks/upload"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/document"
 	"github.com/kdiag/kdiag/cmd/internal/dumps"
@@ -202,4 +211,122 @@ func List(ctx context.Context, env cli.Env, f *cli.Flags, flag, name string) err
 		return &cli.ExitError{Code: cli.ExitProblem}
 	}
 	return nil
+}
+
+// Write collects the evidence of in, which needs no Version and no Relist, into an archive of a format, of at most
+// `most` bytes, within ctx. It returns the manifest, which lists vital parts that are missing or cut as problems, and
+// the number of bytes written. If that is not 0, the archive can be read even with an error.
+func Write(
+	ctx context.Context, env cli.Env, out io.Writer, format string, most int64, level redact.Level, in collect.Input,
+) (*bundle.Manifest, int64, error) {
+	series := *in.Facts
+	series.Limits = checks.RuntimeLimits()
+	in.Version, in.Relist = cli.Version(), judge.NewRelistBenchmark(document.Header(env, "relist", ""), &series)
+	host, _ := env.Hostname() // empty where there is none
+	w, err := bundle.NewWriter(out, bundle.Options{
+		Format: format, MaxBytes: most, Redact: level, Now: env.Now,
+		Redactor: redact.New(level, append(collect.Names(in.Facts), host)),
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	failed, err := collect.Run(ctx, in, w)
+	header := document.Header(env, "bundle", bundle.KindManifest)
+	header.Status = checks.Healthy
+	if len(failed) > 0 {
+		header.Status = checks.Degraded
+		header.Problems = append(header.Problems, "not collected: "+strings.Join(failed, ", "))
+	}
+	manifest, errClose := w.Close(header)
+	err = cmp.Or(errClose, err)
+	problems := lost(manifest)
+	if err != nil {
+		problems = append(problems, err.Error()+"; what was written before can be read")
+	}
+	if len(problems) > 0 { // not in the archive, which is closed
+		manifest.Status, manifest.Problems = checks.Degraded, append(manifest.Problems, problems...)
+	}
+	return manifest, w.Bytes(), err
+}
+
+// lost lists the files of an archive that are cut, and the vital ones that are missing.
+func lost(m *bundle.Manifest) (problems []string) {
+	there := map[string]bool{}
+	for _, f := range m.Files {
+		there[f.Path] = true
+		if f.Cut != "" {
+			problems = append(problems, f.Path+" is cut: "+f.Cut)
+		}
+	}
+	for _, name := range []string{bundle.ReportName, bundle.FactsName} {
+		if !there[name] {
+			problems = append(problems, name+" is missing")
+		}
+	}
+	return problems
+}
+
+// UploadFlags say where archives are sent.
+type UploadFlags struct{ URL, Method, Headers, CA string }
+
+// AddUpload adds the flags.
+func (u *UploadFlags) AddUpload(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringVar(&u.URL, "upload", "",
+		"send archives to this URL, or to that in @FILE; may have {node}, {time} and {cause}")
+	fs.StringVar(&u.Method, "upload-method", http.MethodPut, "PUT or POST")
+	fs.StringVar(&u.Headers, "upload-headers", "", "file with headers of the upload, one NAME: VALUE a line")
+	fs.StringVar(&u.CA, "upload-ca", "", "file with the certificates of authorities that the server's may have")
+}
+
+// CheckUpload returns an error of bad flags.
+func (u *UploadFlags) CheckUpload(cmd *cobra.Command) error {
+	for _, flag := range []string{"upload-method", "upload-headers", "upload-ca"} {
+		if u.URL == "" && cmd.Flags().Changed(flag) {
+			return cli.Usage("--"+flag+" is for --upload", "add --upload URL")
+		}
+	}
+	return cmp.Or(
+		cli.RejectEmpty(cmd, "upload", "upload-headers", "upload-ca"),
+		cli.OneOf(cmd, "upload-method", u.Method, []string{http.MethodPut, http.MethodPost}),
+	)
+}
+
+// hostAuthorities are where distributions keep the certificates of authorities (certFiles in
+// crypto/x509/root_linux.go).
+var hostAuthorities = []string{
+	"etc/ssl/certs/ca-certificates.crt", "etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", "etc/ssl/ca-bundle.pem",
+	"etc/pki/tls/certs/ca-bundle.crt", "etc/pki/tls/cacert.pem", "etc/ssl/cert.pem",
+}
+
+// authorities returns --upload-ca; else, where this process sees none, as in an image with nothing but kdiag, those of
+// the host.
+func (u *UploadFlags) authorities(root string) string {
+	own, err := x509.SystemCertPool()
+	if u.CA != "" || err == nil && !own.Equal(x509.NewCertPool()) {
+		return u.CA
+	}
+	i := slices.IndexFunc(hostAuthorities, func(name string) bool {
+		info, err := cli.Look(name, func() (fs.FileInfo, error) { return os.Stat(filepath.Join(root, name)) })
+		return err == nil && info.Mode().IsRegular()
+	})
+	if i < 0 {
+		return ""
+	}
+	return filepath.Join(root, hostAuthorities[i])
+}
+
+// UploadTarget returns where archives are sent; nil without --upload. It reads the files that the flags name.
+func (u *UploadFlags) UploadTarget(env cli.Env) (*upload.Target, error) {
+	if u.URL == "" {
+		return nil, nil
+	}
+	t, err := upload.New(upload.Options{
+		URL: u.URL, Method: u.Method, Headers: u.Headers, CA: u.authorities(env.Root), ReadFile: cli.ReadFile,
+	})
+	if err != nil {
+		return nil, cli.Usage("--upload: "+strings.TrimPrefix(err.Error(), "open "),
+			"for example --upload 'https://logs.example.com/kdiag/{node}/{time}-{cause}.tar.zst'")
+	}
+	return t, nil
 }

@@ -3,11 +3,17 @@ package canarycmd
 
 import (
 	"cmp"
+	"context"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/judge"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/diagnosis"
+	"github.com/kdiag/kdiag/cmd/internal/document"
+	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/crictl/fake"
 )
 
@@ -92,4 +98,17 @@ func (o *options) check(cmd *cobra.Command, args []string) error {
 	o.again = cli.CommandLine(cmd, "canary",
 		append(cli.RuntimeFlags(), "image", "cni", "timeout", "rpc-timeout")...)
 	return o.Check(cmd, nil)
+}
+
+func run(ctx context.Context, env cli.Env, opts options) error {
+	env = opts.Host(env)
+	facts := judge.CanaryFacts{CNI: opts.cni, Command: opts.command, Asked: opts.image, Again: opts.again}
+	if err := diagnosis.TakeCanary(ctx, env, &opts.Flags, &facts, opts.pull); err != nil {
+		return err
+	}
+	report := judge.NewCanaryReport(document.Header(env, "canary", checks.KindCanaryReport), facts)
+	if err := render.Canary(env.Out, report, document.Options(env, &opts.Flags)); err != nil {
+		return err
+	}
+	return document.Exit(ctx, report.Status, opts.FailOn)
 }

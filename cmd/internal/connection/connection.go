@@ -3,12 +3,15 @@
 package connection
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +19,7 @@ import (
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/deadline"
 	"github.com/kdiag/kdiag/crictl/fake"
@@ -184,3 +188,131 @@ func sameFile(root, a, b string) bool {
 	})
 	return err == nil && same
 }
+
+// simulate starts the embedded runtime.
+func (c *Connection) simulate(ctx context.Context, env cli.Env, name string) error {
+	scenario, err := Scenario(ctx, name)
+	if err != nil {
+		return err
+	}
+	server, err := fake.New(scenario)
+	if err != nil {
+		return cli.Usage(err.Error(), "kdiag pleg --simulate help lists the scenarios")
+	}
+	server.Listen = env.Sockets.Listen
+	base := os.TempDir()
+	if len(base) > 60 {
+		base = "/tmp" // the kernel allows a socket's path 107 bytes
+	}
+	dir, err := os.MkdirTemp(base, "kdiag-")
+	if err != nil {
+		return cli.Usage("making a folder for the embedded runtime's socket: "+err.Error(), cli.TempHint)
+	}
+	path := filepath.Join(dir, "cri.sock")
+	// The runtime outlives ctx until Close: a node does not go away because kdiag's time is up.
+	stop, err := fake.Listen(context.WithoutCancel(ctx), server, path)
+	if err != nil {
+		_ = os.RemoveAll(dir)
+		return fmt.Errorf("starting the embedded runtime: %w", err)
+	}
+	c.Endpoint = crictl.Endpoint{
+		URL: "unix://" + path, Source: crictl.SourceSimulated,
+		Reason: "the embedded runtime in scenario " + scenario.Name,
+	}
+	c.Socket, c.server, c.scenario = c.Endpoint.URL, server, name
+	c.close = append(c.close, func() { stop(); _ = os.RemoveAll(dir) })
+	return nil
+}
+
+// Scenario returns a built-in scenario by its name, or reads one from a file. A name with a slash or a dot
+// is a file, whose reading ends with ctx.
+func Scenario(ctx context.Context, name string) (fake.Scenario, error) {
+	if s, ok := fake.Builtin(name); ok {
+		return s, nil
+	}
+	if !strings.ContainsAny(name, "/.") {
+		return fake.Scenario{}, cli.Usage(fmt.Sprintf("there is no scenario %q", name), cmp.Or(
+			cli.DidYouMean("", name, fake.Names()),
+			"kdiag pleg --simulate help lists them; a file needs a path, such as ./mine.yaml"))
+	}
+	data, err := deadline.Run(ctx, "reading "+name,
+		func(context.Context) ([]byte, error) { return cli.ReadFile(name, maxScenario) })
+	if err != nil {
+		return fake.Scenario{}, cli.Usage("reading the scenario: "+err.Error(),
+			"kdiag pleg --simulate help lists the built-in scenarios")
+	}
+	s, err := fake.Parse(data)
+	s.Name = cmp.Or(s.Name, name)
+	if err != nil {
+		err = cli.Usage(fmt.Sprintf("%s: %v", name, err), "kdiag runtime serve --help shows the format")
+	}
+	return s, err
+}
+
+// maxScenario bounds a scenario file, in bytes. The built-in ones have a few thousand.
+const maxScenario = 4 << 20
+
+// PrintScenarios lists the built-in scenarios, a line each.
+func PrintScenarios(w io.Writer) error {
+	for _, s := range fake.Builtins() {
+		if _, err := fmt.Fprintf(w, "%-20s %s\n", s.Name, s.Summary); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Problems returns the error of opening a runtime as problems for a document: a runtime that was not found, and bad
+// usage where the format is that of a program, which expects a document. Other errors are returned.
+func Problems(err error, format string) (problems []string, _ error) {
+	if none, ok := errors.AsType[*crictl.NoEndpointError](err); ok {
+		problems = []string{"no runtime socket was found; name one with --runtime-endpoint"}
+		if none.Late != "" {
+			problems[0] = none.Error() + "; name one with --runtime-endpoint"
+		}
+		return append(problems, passedOver(none.Tried)...), nil
+	}
+	if err == nil || format == string(render.Text) {
+		return nil, err
+	}
+	_, message, hint := cli.ExitCode(err)
+	return slices.DeleteFunc([]string{message, hint}, func(line string) bool { return line == "" }), nil
+}
+
+// passedOver lists the rejected endpoints, one line for each reason: most well-known sockets do not exist on any one
+// node.
+func passedOver(tried []crictl.Tried) []string {
+	var lines []string
+	at := map[string]int{}
+	for _, t := range tried {
+		if i, known := at[t.Why]; known {
+			lines[i] += ", " + t.What
+			continue
+		}
+		at[t.Why] = len(lines)
+		lines = append(lines, t.Why+": "+t.What)
+	}
+	return lines
+}
+
+// Denied is the problem of a user who may not open the socket.
+func Denied(endpoint string) string {
+	return endpoint + ": permission denied; run with sudo"
+}
+
+// ProbeTimeout bounds Probe: the runtime behind a slower socket may hang.
+const ProbeTimeout = time.Second
+
+// Probe connects to an endpoint once, without an RPC. The error is one of usage if the endpoint is not a
+// socket.
+func Probe(ctx context.Context, env cli.Env, endpoint string) (crictl.Connect, error) {
+	ctx, cancel := context.WithTimeout(ctx, ProbeTimeout)
+	defer cancel()
+	c := crictl.Dialer(env.Sockets.Dial).Probe(ctx, endpoint)
+	return c, cli.Reject(c.State == crictl.ConnectNotSocket, fmt.Sprintf("%s is not a socket: %s", endpoint, c.Err),
+		"the socket of containerd is usually /run/containerd/containerd.sock, that of CRI-O /run/crio/crio.sock")
+}
+
+// Shorten bounds a text of a runtime or of a kubelet's settings. No real one comes near; a broken one must not fill the
+// report.
+func Shorten(s string) string { return crictl.Shorten(s, 128) }

@@ -5,14 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/capture"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/probes"
+	"github.com/kdiag/kdiag/checks/recorder"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/connection"
 	"github.com/kdiag/kdiag/cmd/internal/document"
@@ -20,6 +23,7 @@ import (
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/deadline"
 	"github.com/kdiag/kdiag/journal"
+	"github.com/kdiag/kdiag/journal/signature"
 	"github.com/kdiag/kdiag/plegbench"
 )
 
@@ -395,4 +399,50 @@ func logFacts(log *slog.Logger, conn *connection.Connection, in *facts.Input) {
 		}
 	}
 	log.Debug("journal", "problem", in.JournalProblem)
+}
+
+// A kill is the last one of systemd's watchdog, and what goroutines the daemon wrote into its log then.
+type kill struct {
+	at     time.Time
+	stacks *checks.StacksReport
+}
+
+// readKilled returns the analysis of the goroutines that a daemon wrote into its log when systemd's watchdog ended it,
+// with SIGABRT; nil where there is none. A Watch reads those of each kill once.
+func (c *collector) readKilled(ctx context.Context, logs *journal.Report) *checks.StacksReport {
+	killed := facts.CountOf(logs, signature.WatchdogTimeout)
+	if killed == nil || killed.Last == nil || len(logs.Dumped) == 0 {
+		return nil
+	}
+	if c.killed.stacks == nil || !c.killed.at.Equal(*killed.Last) {
+		c.killed = kill{*killed.Last, dumps.FromLogs(ctx, logs)}
+	}
+	return c.killed.stacks
+}
+
+// DefaultDataDir is where the agent records.
+const DefaultDataDir = "/var/lib/kdiag"
+
+// Bounds of reading the records: an incident that began long ago shows in each of them.
+const (
+	recordedWithin = 6 * time.Hour
+	recordedLimit  = time.Second // the disk may hang
+)
+
+// readRecords returns the time since which the agent of this node has recorded a problem that goes on; empty where
+// there is no agent, or no problem.
+func (c *collector) readRecords(ctx context.Context) string {
+	if !c.request.Probes.Records || c.flags.Simulate != "" {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, recordedLimit)
+	defer cancel()
+	h, err := deadline.Run(ctx, "reading the agent's records", func(ctx context.Context) (*checks.History, error) {
+		dir := filepath.Join(c.env.Root, DefaultDataDir)
+		return recorder.History(ctx, dir, c.env.Now().Add(-recordedWithin), time.Time{})
+	})
+	if err != nil {
+		return ""
+	}
+	return recorder.Since(h, func(t time.Time) string { return t.UTC().Format(time.TimeOnly) })
 }
