@@ -112,6 +112,7 @@ without a runtime, and waits for them.`,
 func (o *options) check(cmd *cobra.Command, _ []string) error {
 	var err error
 	o.dataBytes, err = cli.ParseSize("data-size", o.dataSize, leastData)
+	_, _, listenErr := net.SplitHostPort(o.listen)
 	return cmp.Or(
 		err,
 		cli.Reject(o.interval < time.Second, "--interval must be at least 1s", "for example --interval 30s"),
@@ -119,7 +120,8 @@ func (o *options) check(cmd *cobra.Command, _ []string) error {
 			"for example --sweep-interval 5m"),
 		cli.OneOf(cmd, "metrics", o.metrics, []string{"full", "compact"}),
 		cli.OneOf(cmd, "log-format", o.logFormat, []string{"text", "json"}),
-		o.checkListen(),
+		cli.Reject(o.listen != "" && listenErr != nil, fmt.Sprintf("--listen %q is not a valid address", o.listen),
+			"for example --listen "+defaultListen+", or :9478 for all of the host's"),
 		cli.Reject(o.serveCaptures && (o.listen == "" || o.dataDir == ""),
 			"--serve-captures needs --listen and --data-dir", "give both a value, or leave out --serve-captures"),
 		o.CheckUpload(cmd),
@@ -131,15 +133,6 @@ func (o *options) check(cmd *cobra.Command, _ []string) error {
 		cli.RejectEmpty(cmd, "node-name", "kubeconfig", "textfile-dir", "captures-token"),
 		o.CheckKubeletFlags(cmd), o.Check(cmd, nil),
 	)
-}
-
-func (o *options) checkListen() error {
-	if o.listen == "" {
-		return nil
-	}
-	_, _, err := net.SplitHostPort(o.listen)
-	return cli.Reject(err != nil, fmt.Sprintf("--listen %q is not a valid address", o.listen),
-		"for example --listen "+defaultListen+", or :9478 for all of the host's")
 }
 
 // checkFolder returns an error for a folder that is not there.

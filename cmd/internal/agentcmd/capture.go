@@ -17,6 +17,7 @@ import (
 	"github.com/kdiag/kdiag/checks/redact"
 	"github.com/kdiag/kdiag/checks/upload"
 	"github.com/kdiag/kdiag/cmd/internal/archive"
+	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/crictl/deadline"
 )
 
@@ -74,7 +75,7 @@ func (s *service) packFile(ctx context.Context, of *observation, name, cause str
 		return 0, err
 	}
 	n, err := s.pack(ctx, of, f, most, noFacts)
-	if err := publish(f, path, err); err != nil {
+	if err := cli.Publish(f, path, err); err != nil {
 		return 0, err
 	}
 	for _, name := range left {
@@ -107,24 +108,6 @@ const packTime = 12 * time.Second
 
 // part ends the name of an archive that is being made.
 const part = ".part"
-
-// publish closes a file that was written, and gives it its name, unless writing it failed, as err says: then it is
-// removed.
-func publish(f *os.File, path string, err error) error {
-	if err == nil {
-		err = f.Sync()
-	}
-	if closeErr := f.Close(); err == nil {
-		err = closeErr
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name()) // the first error is returned
-	}
-	return err
-}
 
 const (
 	// The last archive and the last uploads have this time when the agent ends: 10 s with endTime and the rest.

@@ -3,10 +3,7 @@ package agentcmd
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -16,37 +13,6 @@ import (
 	"github.com/kdiag/kdiag/checks/causes"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 )
-
-// TestPublish gives an archive its name when it is whole, and leaves nothing of one that is not.
-func TestPublish(t *testing.T) {
-	failed := errors.New("interrupted")
-	for _, tt := range []struct {
-		name string
-		err  error
-		want []string
-	}{
-		{"whole", nil, []string{"archive"}},
-		{"cut short", failed, nil},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			dir := t.TempDir()
-			f, err := os.Create(filepath.Join(dir, "archive.part"))
-			must(t, err)
-			if err := publish(f, filepath.Join(dir, "archive"), tt.err); !errors.Is(err, tt.err) {
-				t.Errorf("error %v, want %v", err, tt.err)
-			}
-			var left []string
-			entries, err := os.ReadDir(dir)
-			must(t, err)
-			for _, e := range entries {
-				left = append(left, e.Name())
-			}
-			if diff := cmp.Diff(tt.want, left); diff != "" {
-				t.Error(diff)
-			}
-		})
-	}
-}
 
 // lines counts the writes of a log.
 type lines []string

@@ -44,9 +44,8 @@ type options struct {
 	noStacks bool
 	since    time.Duration
 	list     string
-	file     string // empty for a name by host and time, - for standard output
-
-	timeoutGiven bool // as a flag
+	file     string        // empty for a name by host and time, - for standard output
+	asking   time.Duration // for the node
 }
 
 // The defaults: a node where everything hangs has its bundle within ten seconds, and a slow disk gets more.
@@ -120,7 +119,10 @@ func (o *options) check(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		o.file = args[0]
 	}
-	o.timeoutGiven = cmd.Flags().Changed("timeout")
+	o.asking = askingUsual
+	if cmd.Flags().Changed("timeout") {
+		o.asking = time.Duration(float64(o.Timeout) * askingShare)
+	}
 	var err error
 	o.maxBytes, err = cli.ParseSize("max-size", o.size, bundle.LeastBytes)
 	return cmp.Or(
@@ -148,13 +150,6 @@ const (
 	askingUsual = 9 * time.Second
 	askingShare = 0.6
 )
-
-func (o *options) asking() time.Duration {
-	if o.timeoutGiven {
-		return time.Duration(float64(o.Timeout) * askingShare)
-	}
-	return askingUsual
-}
 
 func run(ctx context.Context, env cli.Env, opts options) (err error) {
 	debug.SetGCPercent(garbagePercent)
@@ -184,7 +179,7 @@ func run(ctx context.Context, env cli.Env, opts options) (err error) {
 		in.NoDumps = "not asked for (--no-stacks)"
 	}
 	asked := opts.Flags
-	asked.Timeout, asked.Output = opts.asking(), string(render.Text)
+	asked.Timeout, asked.Output = opts.asking, string(render.Text)
 	rest, cancel := context.WithTimeout(ctx, opts.Timeout-cli.Margin)
 	defer cancel()
 	node, err := diagnosis.Collect(ctx, env, &asked, diagnosis.Request{
@@ -214,7 +209,7 @@ func run(ctx context.Context, env cli.Env, opts options) (err error) {
 	if err != nil {
 		return err
 	}
-	failed := send(rest, env, &opts, target, doc)
+	failed := send(rest, env, target, doc)
 	out, how := env.Out, document.Options(env, &opts.Flags)
 	if dest.name == "" { // standard output is the archive
 		out, how.NoWrap = env.Err, !env.ErrTTY
@@ -230,7 +225,7 @@ func run(ctx context.Context, env cli.Env, opts options) (err error) {
 
 // send sends the archive with --upload, again and again until ctx ends.
 func send(
-	ctx context.Context, env cli.Env, opts *options, target *upload.Target, doc *render.WrittenBundle,
+	ctx context.Context, env cli.Env, target *upload.Target, doc *render.WrittenBundle,
 ) error {
 	if target == nil {
 		return nil

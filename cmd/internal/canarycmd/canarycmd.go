@@ -107,8 +107,5 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		return err
 	}
 	report := judge.NewCanaryReport(document.Header(env, "canary", checks.KindCanaryReport), facts)
-	if err := render.Canary(env.Out, report, document.Options(env, &opts.Flags)); err != nil {
-		return err
-	}
-	return document.Exit(ctx, report.Status, opts.FailOn)
+	return document.Show(ctx, env, &opts.Flags, report, report.Status, render.Canary)
 }

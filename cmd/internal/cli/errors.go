@@ -90,8 +90,6 @@ func ValueHint(f *pflag.Flag, typed string) string {
 	name := "--" + f.Name + " "
 	parts := amount.FindStringSubmatch(typed)
 	switch {
-	case f.Value.Type() == "duration" && parts != nil && parts[2] != "" && parts[1]+parts[2] == typed:
-		return "give at most " + name + "2562047h"
 	case f.Value.Type() == "duration" && parts != nil:
 		meant := parts[1] + cmp.Or(parts[2], "s")
 		if _, err := time.ParseDuration(meant); err != nil { // too large

@@ -163,14 +163,23 @@ func (d *Destination) write(data []byte) error {
 	if err == nil && d.Exists {
 		err = d.tmp.Chmod(d.mode)
 	}
+	return Publish(d.tmp, d.Path, err)
+}
+
+// Publish closes a file that was written, and gives it its name, unless writing it failed, as err says: then it is
+// removed.
+func Publish(f *os.File, path string, err error) error {
 	if err == nil {
-		err = d.tmp.Sync()
+		err = f.Sync()
 	}
-	if closeErr := d.tmp.Close(); err == nil {
+	if closeErr := f.Close(); err == nil {
 		err = closeErr
 	}
 	if err == nil {
-		err = os.Rename(d.tmp.Name(), d.Path)
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name()) // the first error is returned
 	}
 	return err
 }

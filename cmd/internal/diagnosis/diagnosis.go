@@ -71,10 +71,7 @@ func Report(ctx context.Context, env cli.Env, f *cli.Flags, r Request, show Show
 		report.Recorded = node.Recorded
 	}
 	document.Complete(report, node.Problems)
-	if err := show(env.Out, report, document.Options(env, f)); err != nil {
-		return err
-	}
-	return document.Exit(ctx, report.Status, f.FailOn)
+	return document.Show(ctx, env, f, report, report.Status, show)
 }
 
 // reportArchive is Report with --from: it judges the facts in a bundle again.
@@ -89,10 +86,7 @@ func reportArchive(ctx context.Context, env cli.Env, f *cli.Flags, command strin
 		return err
 	}
 	document.Complete(report, nil)
-	if err := show(env.Out, report, document.Options(env, f)); err != nil {
-		return err
-	}
-	return document.Exit(ctx, report.Status, f.FailOn)
+	return document.Show(ctx, env, f, report, report.Status, show)
 }
 
 // judgeArchive judges the facts in a bundle. Where they cannot be read, the report of the node stands for them.

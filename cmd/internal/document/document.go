@@ -4,11 +4,14 @@ package document
 
 import (
 	"context"
+	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 )
@@ -41,6 +44,37 @@ func Options(env cli.Env, f *cli.Flags) render.Options {
 		o.Width, o.NoWrap = n, false
 	}
 	return o
+}
+
+// Show prints a document, and maps its verdict to the exit code.
+func Show[D any](
+	ctx context.Context, env cli.Env, f *cli.Flags, doc D, v checks.Verdict, print func(io.Writer, D, render.Options) error,
+) error {
+	if err := print(env.Out, doc, Options(env, f)); err != nil {
+		return err
+	}
+	return Exit(ctx, v, f.FailOn)
+}
+
+// ExitHistory returns the exit code of a history: a critical cause counts, gone or not.
+func ExitHistory(ctx context.Context, h *checks.History) error {
+	if slices.ContainsFunc(h.Incidents, func(i checks.Incident) bool { return i.Severity == checks.Critical }) {
+		return Exit(ctx, checks.Unhealthy, "")
+	}
+	return Exit(ctx, checks.Healthy, "")
+}
+
+// CaptureSteps makes a step for each archive of a history, the newest first, with times of a zone.
+func CaptureSteps(
+	h *checks.History, zone *time.Location, command func(checks.TakenCapture) string,
+) (steps []checks.NextStep) {
+	for _, c := range slices.Backward(h.Captures) {
+		if c.Error == "" {
+			why := c.Cause + ", " + c.At.In(zone).Format(cli.Zoned) + ", " + units.Size(c.Bytes)
+			steps = append(steps, checks.NextStep{Why: why, Command: command(c), Touches: checks.TouchesNothing})
+		}
+	}
+	return steps
 }
 
 // Exit maps a verdict to the exit code. An interrupted command ends as one that could not tell.

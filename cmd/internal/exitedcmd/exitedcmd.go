@@ -101,10 +101,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if doc.Status == checks.Healthy && ctx.Err() != nil {
 		doc.Status = checks.Unknown
 	}
-	if err := show(env.Out, doc, how); err != nil {
-		return err
-	}
-	return document.Exit(ctx, doc.Status, opts.FailOn)
+	return document.Show(ctx, env, &opts.Flags, doc, doc.Status, show)
 }
 
 // stored shows the census in a bundle.
@@ -124,10 +121,7 @@ func stored(ctx context.Context, env cli.Env, opts *options) error {
 		doc.NextSteps = snapshot.CensusSteps(opts.gc)
 	}
 	s.Say(env)
-	if err := render.Exited(env.Out, doc, document.Options(env, &opts.Flags)); err != nil {
-		return err
-	}
-	return document.Exit(ctx, doc.Status, opts.FailOn)
+	return document.Show(ctx, env, &opts.Flags, doc, doc.Status, render.Exited)
 }
 
 // take takes one or two censuses, and calls first between them. The error is why there was no runtime to ask.

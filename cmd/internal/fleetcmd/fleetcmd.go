@@ -403,25 +403,14 @@ func (r *remote) history(ctx context.Context, env cli.Env) error {
 	if age := env.Now().Sub(h.To); age > oldRecord {
 		h.Problems = append(h.Problems, "the last record is "+units.Duration(age)+" old: the agent is stuck")
 	}
-	h.NextSteps = nil
-	for _, c := range slices.Backward(h.Captures) {
-		if c.Error == "" {
-			h.NextSteps = append(h.NextSteps, checks.NextStep{
-				Why:     c.Cause + ", " + c.At.Format(cli.Zoned) + ", " + units.Size(c.Bytes),
-				Command: r.line("fleet bundle") + " --capture " + cli.Quote(filepath.Base(c.Path)),
-				Touches: checks.TouchesNothing,
-			})
-		}
-	}
+	h.NextSteps = document.CaptureSteps(h, time.UTC, func(c checks.TakenCapture) string {
+		return r.line("fleet bundle") + " --capture " + cli.Quote(filepath.Base(c.Path))
+	})
 	if err := render.History(env.Out, h, r.line("fleet history", "since")+" --details",
 		document.Options(env, &r.Flags)); err != nil {
 		return err
 	}
-	verdict := checks.Healthy
-	if slices.ContainsFunc(h.Incidents, func(i checks.Incident) bool { return i.Severity == checks.Critical }) {
-		verdict = checks.Unhealthy
-	}
-	return document.Exit(ctx, verdict, "")
+	return document.ExitHistory(ctx, h)
 }
 
 func (r *remote) bundle(ctx context.Context, env cli.Env) error {

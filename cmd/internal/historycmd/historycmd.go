@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -110,11 +109,7 @@ func run(ctx context.Context, env cli.Env, opts *options) error {
 	if err := page.Write(text.Bytes()); err != nil {
 		return err
 	}
-	verdict := checks.Healthy
-	if slices.ContainsFunc(h.Incidents, func(i checks.Incident) bool { return i.Severity == checks.Critical }) {
-		verdict = checks.Unhealthy
-	}
-	return document.Exit(ctx, verdict, "")
+	return document.ExitHistory(ctx, h)
 }
 
 // read returns the history of the folder of records.
@@ -154,14 +149,9 @@ func (o *options) read(ctx context.Context, env cli.Env) (*checks.History, error
 	if o.root != "" { // not this node
 		h.Host = hostname(o.root)
 	}
-	for _, c := range slices.Backward(h.Captures) {
-		if c.Error == "" {
-			h.NextSteps = append(h.NextSteps, checks.NextStep{
-				Why:     c.Cause + ", " + c.At.In(last.Location()).Format(cli.Zoned) + ", " + units.Size(c.Bytes),
-				Command: "kdiag node --from " + cli.Quote(c.Path), Touches: checks.TouchesNothing,
-			})
-		}
-	}
+	h.NextSteps = document.CaptureSteps(h, last.Location(), func(c checks.TakenCapture) string {
+		return "kdiag node --from " + cli.Quote(c.Path)
+	})
 	return h, nil
 }
 

@@ -56,10 +56,7 @@ func run(ctx context.Context, env cli.Env, f *cli.Flags) error {
 	}
 	probe := judge.NewRuntimeProbe(document.Header(env, "runtime", ""), node.Facts)
 	document.Complete(probe, node.Problems)
-	if err := render.RuntimeProbe(env.Out, probe, document.Options(env, f)); err != nil {
-		return err
-	}
-	return document.Exit(ctx, probe.Status, f.FailOn)
+	return document.Show(ctx, env, f, probe, probe.Status, render.RuntimeProbe)
 }
 
 type serveOptions struct {
