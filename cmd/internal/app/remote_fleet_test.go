@@ -46,7 +46,8 @@ func agentCluster(t *testing.T, age time.Duration) (flags []string, answers map[
 	data, err := os.ReadFile(archive)
 	must(t, err)
 	past := strings.ReplaceAll(string(history), "2026-11-23T", "2026-11-20T")
-	list := fmt.Sprintf(`{"kind":"CaptureList","host":"n1.example","status":"healthy","captures":[
+	list := fmt.Sprintf(`{"apiVersion":"kdiag/v1","kind":"CaptureList","command":"kdiag agent","host":"n1.example",
+"generatedAt":"2026-11-23T15:10:00Z","kdiagVersion":"v1","status":"healthy","problems":[],"captures":[
 {"name":%q,"at":"2026-11-23T15:05:12Z","cause":"RuntimeHung","bytes":%d},
 {"name":%q,"at":"2026-11-23T14:05:12Z","cause":"ListHang","bytes":3}]}`, newer, len(data), older)
 	answers = map[string]any{
