@@ -2,10 +2,18 @@ package app_test
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -107,22 +115,12 @@ func TestFleetOutcomes(t *testing.T) {
 			"unauthorized", nodesOf(t, nil, map[string]any{nodesPath: http.StatusUnauthorized}),
 			"", 2, "", "does not accept the credentials",
 		},
-		{
-			"refused", writeKubeconfig(t, "http://127.0.0.1:1"), "", 2, "",
-			"kdiag: asking http://127.0.0.1:1: ",
-		},
 		{"no server", writeKubeconfig(t, "http://%zz"), "", 2, "", "kdiag: "},
-		{"other context", nodesOf(t, well, nil), "--context other", 2, "", `context "other" does not exist`},
 		{
 			"logs forbidden", nodesOf(t, well, map[string]any{
 				nodesPath + "/a/proxy/logs/": http.StatusForbidden, nodesPath + "/b/proxy/logs/": http.StatusForbidden,
 			}), "--logs", 2, "UNKNOWN  prod-eu  log of 2 nodes not read (a and b): forbidden: it takes the right to get", "",
 		},
-		{"watch and logs", nodesOf(t, well, nil), "-w --logs", 2, "", "--watch and --logs exclude each other"},
-		{"watch and checks", nodesOf(t, well, nil), "-w --checks", 2, "", "--watch and --checks exclude each other"},
-		{"format", nodesOf(t, well, nil), "-o xml", 2, "", "not one of text, json, yaml, brief, wide, name"},
-		{"no time", nodesOf(t, well, nil), "--timeout 1ms", 2, "", "leaves no time to look"},
-		{"empty", nodesOf(t, well, nil), "--selector=", 2, "", "--selector is empty"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			args := append([]string{"fleet", "--kubeconfig", tt.config}, strings.Fields(tt.flags)...)
@@ -176,5 +174,355 @@ func TestFleetWatch(t *testing.T) {
 		if got != code || strings.Count(out.String(), "\n") != 1 || stderr.Len() > 0 {
 			t.Errorf("%q: exit code %d, want %d; %s%s", message, got, code, out, stderr)
 		}
+	}
+}
+
+const (
+	older     = "20261123T140512Z-ListHang.tar.zst"
+	newer     = "20261123T150512Z-RuntimeHung.tar.zst"
+	agent     = "/api/v1/namespaces/kdiag/pods/a:9478/proxy/"
+	captures  = "/api/v1/namespaces/kdiag/secrets/" + checks.CapturesSecret
+	agentPods = `{"kind":"PodList","apiVersion":"v1","items":[{"metadata":{"name":"a","namespace":"kdiag"},
+"status":{"phase":"Running"}}]}`
+)
+
+// cluster has a node whose agent has a report of some age, the history of package render, and two captures.
+func agentCluster(t *testing.T, age time.Duration) (flags []string, answers map[string]any) {
+	t.Helper()
+	archive := filepath.Join(t.TempDir(), newer)
+	var report outcome
+	inFakeTime(t, func(t *testing.T, kdiag func(args ...string) outcome) {
+		report = kdiag("pleg", "--simulate", "inspect-hang", "-o", "json")
+		if o := kdiag("bundle", "--simulate", "healthy", archive); o.code != 0 {
+			t.Fatal(o)
+		}
+	})
+	lines := strings.Split(strings.ReplaceAll(report.stdout, `"simulated"`, `"flag"`), "\n")
+	for i, line := range lines {
+		switch {
+		case strings.HasPrefix(line, `  "generatedAt"`):
+			lines[i] = `  "generatedAt": "` + time.Now().Add(-age).UTC().Format(time.RFC3339) + `",`
+		case strings.HasPrefix(line, `  "host"`):
+			lines[i] = `  "host": "n1.example",`
+		}
+	}
+	history, err := os.ReadFile("../render/testdata/history.json")
+	must(t, err)
+	data, err := os.ReadFile(archive)
+	must(t, err)
+	past := strings.ReplaceAll(string(history), "2026-11-23T", "2026-11-20T")
+	list := fmt.Sprintf(`{"apiVersion":"kdiag/v1","kind":"CaptureList","command":"kdiag agent","host":"n1.example",
+"generatedAt":"2026-11-23T15:10:00Z","kdiagVersion":"v1","status":"healthy","problems":[],"captures":[
+{"name":%q,"at":"2026-11-23T15:05:12Z","cause":"RuntimeHung","bytes":%d},
+{"name":%q,"at":"2026-11-23T14:05:12Z","cause":"ListHang","bytes":3}]}`, newer, len(data), older)
+	answers = map[string]any{
+		"/api/v1/pods": agentPods, agent + "report": strings.Join(lines, "\n"),
+		agent + "history": past, agent + "captures/": list,
+		agent + "captures/" + older: "bad",
+		agent + "captures/" + newer: func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get(checks.CapturesToken) != "token" {
+				http.Error(w, "archives take a token", http.StatusUnauthorized)
+				return
+			}
+			_, _ = w.Write(data)
+		},
+		captures: `{"kind":"Secret","apiVersion":"v1","data":{"token":"dG9rZW4K"}}`,
+	}
+	return []string{"--kubeconfig", cluster(t, answers)}, answers
+}
+
+// TestFleetRemote runs each command, and looks for what it prints on standard output and standard error.
+func TestFleetRemote(t *testing.T) {
+	flags, answers := agentCluster(t, 10*time.Second)
+	old, _ := agentCluster(t, 12*time.Minute)
+	t.Chdir(t.TempDir())
+	for _, tt := range []struct {
+		args, flags    []string
+		code           int
+		stdout, absent string
+		stderr         string
+	}{
+		{
+			[]string{"fleet", "report", "n1"}, flags, 1, "UNHEALTHY  n1.example  InspectHang: ", "old: the agent", "",
+		},
+		{[]string{"fleet", "report", "n1"}, flags, 1, "\nMore: kdiag fleet report n1 --kubeconfig ", "runtime-endpoint", ""},
+		{[]string{"fleet", "report", "n1"}, flags, 1, "Note: next steps are for n1.example\n", "", ""},
+		{[]string{"fleet", "report", "n1"}, old, 1, "Note: this report is 12m", "", ""},
+		{[]string{"fleet", "report", "n1", "-o", "brief"}, flags, 1, "UNHEALTHY InspectHang: ", "", ""},
+		{[]string{"fleet", "report", "n1", "-o", "brief"}, old, 1, "UNHEALTHY InspectHang: ", "", "report is 12m"},
+		{[]string{"fleet", "report", "n1", "-o", "json"}, flags, 1, `"host": "n1.example"`, "", ""},
+		{[]string{"fleet", "history", "n1", "--since", "-24h"}, flags, 1, "RECOVERED  node-7  RuntimeHung from ", "", ""},
+		{[]string{"fleet", "history", "n1"}, flags, 1, "--capture 20261123T140530Z-RuntimeHung.tar.zst", " --from ", ""},
+		{[]string{"fleet", "history", "n1"}, flags, 1, "old: the agent is stuck", "", ""},
+		{[]string{"fleet", "history", "n1", "--since", "soon"}, flags, 2, "", "", `"soon" is not a time`},
+		{[]string{"fleet", "bundle", "n1", "--list"}, flags, 0, "2 archives  n1.example\n\nCAPTURED  ", "", ""},
+		{[]string{"fleet", "bundle", "n1", "--list", "-o", "brief"}, flags, 0, "n1.example 2 archives\n", "", ""},
+		{[]string{"fleet", "bundle", "n1", "--list", "x"}, flags, 2, "", "", "--list fetches nothing"},
+		{[]string{"fleet", "bundle", "n1", "--capture", older}, flags, 2, "", "", older + " arrived damaged: "},
+		{[]string{"fleet", "bundle", "n1", "--capture", "../" + newer}, flags, 2, "", "", "has no such archive"},
+		{[]string{"fleet", "report", ""}, flags, 2, "", "", "an argument is empty"},
+		{[]string{"fleet", "report", "n2"}, []string{"--kubeconfig", "none"}, 2, "", "", "finding the API server: "},
+		{[]string{"fleet", "bundle", "n1", "none/x"}, flags, 2, "", "", "no such file or directory"},
+		{[]string{"fleet", "bundle", "n1"}, flags, 0, "WRITTEN  " + newer, "", ""},
+		{[]string{"fleet", "bundle", "n1"}, flags, 2, "", "", newer + " is there already"},
+		{[]string{"fleet", "bundle", "n1", "-"}, flags, 0, "\x28\xb5\x2f\xfd", "WRITTEN", "WRITTEN"},
+	} {
+		o := kdiag(t.Context(), append(tt.args, tt.flags...)...)
+		if o.code != tt.code || !strings.Contains(o.stdout, tt.stdout) || !strings.Contains(o.stderr, tt.stderr) ||
+			tt.absent != "" && strings.Contains(o.stdout, tt.absent) || tt.stderr == "" && o.stderr != "" {
+			t.Errorf("%v: %+v", tt.args, o)
+		}
+	}
+	if o := kdiag(t.Context(), "node", "--from", newer, "-o", "brief"); !strings.HasPrefix(o.stdout, "HEALTHY ") {
+		t.Errorf("the archive that was fetched: %+v", o)
+	}
+	answers[captures] = http.StatusForbidden
+	if o := kdiag(t.Context(), append(flags, "fleet", "bundle", "n1", "new")...); o.code != 2 ||
+		!strings.Contains(o.stderr, "archives take a token") || !strings.Contains(o.stderr, "kubectl get secret -n kdiag") {
+		t.Errorf("without the right to read the secret: %+v", o)
+	}
+	// A name that is a path must not become one here.
+	answers[agent+"captures/"] = `{"kind":"CaptureList","captures":[{"name":"../x","bytes":3}]}`
+	if o := kdiag(t.Context(), append(flags, "fleet", "bundle", "n1")...); o.code != 2 ||
+		!strings.Contains(o.stderr, "has no such archive") {
+		t.Errorf("a path: %+v", o)
+	}
+	left, err := os.ReadDir(".")
+	must(t, err)
+	if len(left) != 1 || left[0].Name() != newer {
+		t.Errorf("left in the folder: %v", left)
+	}
+}
+
+// TestFleetCutShort ends a transfer early: nothing is written.
+func TestFleetCutShort(t *testing.T) {
+	flags, answers := agentCluster(t, 0)
+	t.Chdir(t.TempDir())
+	answers[agent+"captures/"+newer] = func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "1000000")
+		_, _ = w.Write([]byte("begun"))
+	}
+	o := kdiag(t.Context(), append(flags, "fleet", "bundle", "n1")...)
+	left, err := os.ReadDir(".")
+	must(t, err)
+	if o.code != 2 || !strings.Contains(o.stderr, "does not answer") || len(left) != 0 {
+		t.Errorf("%+v, left %v", o, left)
+	}
+}
+
+// TestFleetNothingThere has documents of the right kind with nothing in them, as an older or a false agent may send.
+func TestFleetNothingThere(t *testing.T) {
+	flags, answers := agentCluster(t, 0)
+	for name, kind := range map[string]string{
+		"report": checks.KindReport, "history": checks.KindHistory, "captures/": checks.KindCaptureList,
+	} {
+		answers[agent+name] = `{"kind":"` + kind + `"}`
+	}
+	for line, code := range map[string]int{
+		"fleet report n1": 0, "fleet report n1 --details": 0, "fleet history n1": 0, "fleet history n1 --details": 0,
+		"fleet bundle n1 --list": 0, "fleet bundle n1": 2, "node n1": 0,
+	} {
+		if o := kdiag(t.Context(), append(strings.Fields(line), flags...)...); o.code != code {
+			t.Errorf("%s: %+v", line, o)
+		}
+	}
+}
+
+const (
+	pods      = "/api/v1/namespaces/kube-system/pods"
+	succeeded = `{"phase":"Succeeded","containerStatuses":[{"state":{"terminated":{"exitCode":1}}}]}`
+	noImage   = `{"phase":"Pending","containerStatuses":[{"state":{"waiting":{"reason":"ImagePullBackOff"}}}]}`
+	pending   = `{"phase":"Pending"}`
+)
+
+// A life is that of one pod on the node n1, which has no agent.
+type life struct {
+	status, log string
+	made        chan struct{}
+	removed     bool
+}
+
+// cluster returns the kubeconfig of the node's cluster.
+func (l *life) cluster(t *testing.T) string {
+	t.Helper()
+	var mu sync.Mutex
+	answers := map[string]any{
+		"/api/v1/pods": `{"kind":"PodList","apiVersion":"v1"}`,
+		"/api/v1/nodes": `{"kind":"NodeList","apiVersion":"v1",
+"items":[{"metadata":{"name":"n1"}},{"metadata":{"name":"n2"}}]}`,
+		"/api/v1/nodes/n1": `{"kind":"Node","apiVersion":"v1","metadata":{"name":"n1"},
+"status":{"addresses":[{"type":"InternalIP","address":"10.0.0.7"}]}}`,
+	}
+	answers["POST "+pods] = func(w http.ResponseWriter, r *http.Request) {
+		var pod struct{ Metadata struct{ Name string } }
+		_ = json.NewDecoder(r.Body).Decode(&pod)
+		path, object := pods+"/"+pod.Metadata.Name, fmt.Sprintf(`{"kind":"Pod","apiVersion":"v1","metadata":
+{"name":%q,"namespace":"kube-system"},"status":%s,"spec":{"nodeName":"n1","containers":[{"image":"x"}]}}`,
+			pod.Metadata.Name, l.status)
+		mu.Lock()
+		defer mu.Unlock()
+		answers[path], answers[path+"/log"] = object, l.log
+		answers["DELETE "+path] = func(w http.ResponseWriter, _ *http.Request) {
+			l.removed = true
+			_, _ = w.Write([]byte(object))
+		}
+		_, _ = w.Write([]byte(object))
+		close(l.made)
+	}
+	return cluster(t, answers)
+}
+
+// TestOtherNode looks at a node in a pod, with the report of a real node as its log.
+func TestOtherNode(t *testing.T) {
+	t.Parallel() // it waits for the end of seconds
+	var log string
+	inFakeTime(t, func(_ *testing.T, kdiag func(args ...string) outcome) {
+		log = kdiag("node", "--simulate", "inspect-hang", "-o", "json").stdout
+	})
+	const byHand = "scp $(command -v kdiag) 10.0.0.7:/tmp/ && ssh 10.0.0.7 sudo /tmp/kdiag node"
+	for _, tt := range []struct {
+		name, status   string
+		args           []string
+		code           int
+		stdout, stderr string
+	}{
+		{"a report", succeeded, nil, 1, "UNHEALTHY  SIMULATION  InspectHang: ", ""},
+		{"and its checks", succeeded, []string{"--all"}, 1, " ok        ", ""},
+		{"as JSON", succeeded, []string{"-o", "json"}, 1, `"kind": "Report"`, ""},
+		{"no image", noImage, nil, 2, "", "kdiag: node n1 cannot start pods: ImagePullBackOff after "},
+		{"too late", pending, []string{"--start-timeout", "1s"}, 2, "", byHand},
+		{"no time", pending, []string{"--timeout", "2s"}, 2, "", byHand},
+	} {
+		l := &life{status: tt.status, log: log, made: make(chan struct{})}
+		args := append([]string{"node", "n1", "--image", "x", "--kubeconfig", l.cluster(t)}, tt.args...)
+		o := kdiag(t.Context(), args...)
+		if o.code != tt.code || !strings.Contains(o.stdout, tt.stdout) || !strings.Contains(o.stderr, tt.stderr) ||
+			!l.removed {
+			t.Errorf("%s: removed %v, %+v", tt.name, l.removed, o)
+		}
+	}
+	at := (&life{}).cluster(t)
+	for line, want := range map[string]string{
+		"node --kubeconfig " + at: "n1\nn2\n:4\n", "fleet report --kubeconfig " + at: "n1\nn2\n:4\n",
+		"fleet bundle n1 --kubeconfig " + at: ":0\n", "node --kubeconfig /none": ":4\n",
+		"fleet --kubeconfig " + at + " --context": "prod-eu\n:4\n",
+	} {
+		args := append(append([]string{"__complete"}, strings.Fields(line)...), "")
+		if o := kdiag(t.Context(), args...); o.code != 0 || o.stdout != want {
+			t.Errorf("completing %s: %+v", line, o)
+		}
+	}
+	l := &life{status: pending, made: make(chan struct{})}
+	ctx, interrupt := context.WithCancel(t.Context())
+	go func() {
+		<-l.made
+		interrupt()
+	}()
+	if o := kdiag(ctx, "node", "n1", "--image", "x", "--kubeconfig", l.cluster(t)); o.code != 2 || !l.removed ||
+		o.stderr != "kdiag: interrupted\n" {
+		t.Errorf("interrupted: removed %v, %+v", l.removed, o)
+	}
+	for line, want := range map[string]string{
+		"n1": "no image of kdiag is known: no DaemonSet kdiag runs", "n2": "there is no node n2",
+		"n1 --deep": "NODE excludes --deep", "n1 --from x": "NODE excludes --from", "n1 -w": "NODE excludes --watch",
+		"n1 --simulate healthy": "NODE excludes --simulate", "--image x": "--image is for another node",
+		"--context x": "--context is for another node", "n1 --image=": "--image is empty",
+		"n1 -t 9s --start-timeout 10s": "--start-timeout 10s is not between 1s and --timeout 9s",
+	} {
+		args := append([]string{"node"}, strings.Fields(line)...)
+		if strings.HasPrefix(line, "n") {
+			args = append(args, "--kubeconfig", (&life{}).cluster(t))
+		}
+		if o := kdiag(t.Context(), args...); o.code != 2 || !strings.HasPrefix(o.stderr, "kdiag: "+want) {
+			t.Errorf("%s: %+v", line, o)
+		}
+	}
+}
+
+// cluster serves the answers of an API server by their paths, after the method where that is not GET, until the test
+// ends. An answer is a handler, the code of an error, a document's text, or what is encoded as one. What has no answer
+// does not exist. It returns a kubeconfig whose context is named prod-eu.
+func cluster(t *testing.T, answers map[string]any) (kubeconfig string) {
+	t.Helper()
+	return serving(t, func(w http.ResponseWriter, r *http.Request) {
+		answer, ok := answers[strings.TrimPrefix(r.Method+" "+r.URL.Path, "GET ")]
+		if handle, special := answer.(func(http.ResponseWriter, *http.Request)); special {
+			handle(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if !ok {
+			answer = http.StatusNotFound
+		}
+		if r.URL.Query().Get("watch") != "" && ok {
+			w.WriteHeader(http.StatusOK)
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+			return
+		}
+		switch a := answer.(type) {
+		case int:
+			w.WriteHeader(a)
+			_, _ = fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d,"reason":%q,"message":%q}`,
+				a, strings.ReplaceAll(http.StatusText(a), " ", ""), "refused: "+http.StatusText(a))
+		case string:
+			_, _ = w.Write([]byte(a))
+		default:
+			_ = json.NewEncoder(w).Encode(a)
+		}
+	})
+}
+
+// serving returns a kubeconfig of a server with this handler.
+func serving(t *testing.T, handle http.HandlerFunc) (kubeconfig string) {
+	t.Helper()
+	server := httptest.NewServer(handle)
+	t.Cleanup(server.Close)
+	return writeKubeconfig(t, server.URL)
+}
+
+func writeKubeconfig(t *testing.T, server string) (file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "kubeconfig")
+	must(t, os.WriteFile(file, fmt.Appendf(nil, `apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: %q}}]
+users: [{name: u, user: {token: t}}]
+contexts: [{name: prod-eu, context: {cluster: c, user: u}}]
+current-context: prod-eu
+`, server), 0o600))
+	return file
+}
+
+// nodeList is a list of nodes as JSON: of each the message of its Ready condition, empty for a node that is ready, by
+// its name. A message that begins with a question mark is of a node that is silent.
+func nodeList(messages map[string]string) any {
+	var items []any
+	for _, name := range slices.Sorted(maps.Keys(messages)) {
+		message := messages[name]
+		status, reason := "False", "KubeletNotReady"
+		if message == "" {
+			status, reason, message = "True", "KubeletReady", "kubelet is posting ready status"
+		} else if strings.HasPrefix(message, "?") {
+			status, reason = "Unknown", "NodeStatusUnknown"
+		}
+		items = append(items, map[string]any{
+			"metadata": map[string]any{"name": name, "uid": name, "creationTimestamp": "2026-01-02T03:04:05Z"},
+			"status": map[string]any{
+				"conditions": []any{map[string]any{
+					"type": "Ready", "status": status, "reason": reason, "message": message,
+					"lastTransitionTime": time.Now().UTC().Add(-time.Hour).Format(time.RFC3339),
+				}},
+				"nodeInfo": map[string]any{"kubeletVersion": "v1.36.2", "containerRuntimeVersion": "containerd://2.1.4"},
+			},
+		})
+	}
+	return listOf("v1", "Node", items...)
+}
+
+func listOf(version, kind string, items ...any) any {
+	return map[string]any{
+		"kind": kind + "List", "apiVersion": version, "metadata": map[string]any{"resourceVersion": "7"},
+		"items": append([]any{}, items...),
 	}
 }

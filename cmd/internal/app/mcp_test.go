@@ -1,9 +1,7 @@
 package app_test
 
 import (
-	"bufio"
 	"encoding/json"
-	"fmt"
 	"os/exec"
 	"strings"
 	"testing"
@@ -71,35 +69,4 @@ func TestMCP(t *testing.T) {
 			t.Errorf("%s %v: the verdict is %s", test.tool, test.args, document)
 		}
 	}
-}
-
-// TestMCPHandshake holds the first messages of a client of another make, in the lines that it sends.
-func TestMCPHandshake(t *testing.T) {
-	t.Parallel()
-	server := exec.Command("/proc/self/exe", "mcp")
-	server.Args[0] = "kdiag"
-	in, err := server.StdinPipe()
-	must(t, err)
-	out, err := server.StdoutPipe()
-	must(t, err)
-	must(t, server.Start())
-	lines := bufio.NewScanner(out)
-	for _, message := range []struct{ sent, want string }{
-		{
-			`{"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"roots":{}},` +
-				`"clientInfo":{"name":"assistant","version":"2.0.1"}},"jsonrpc":"2.0","id":0}`,
-			`"protocolVersion":"2025-11-25"`,
-		},
-		{`{"method":"notifications/initialized","jsonrpc":"2.0"}`, ""},
-		{`{"method":"tools/list","jsonrpc":"2.0","id":1}`, `"name":"diagnose_node"`},
-		{`{"method":"prompts/get","params":{"name":"x"},"jsonrpc":"2.0","id":2}`, `"error"`},
-	} {
-		_, err := fmt.Fprintln(in, message.sent)
-		must(t, err)
-		if message.want != "" && (!lines.Scan() || !strings.Contains(lines.Text(), message.want)) {
-			t.Errorf("%s is answered by %q, want %s", message.sent, lines.Text(), message.want)
-		}
-	}
-	must(t, in.Close())
-	must(t, server.Wait())
 }

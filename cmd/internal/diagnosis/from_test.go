@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -161,7 +162,40 @@ func TestFromLogs(t *testing.T) {
 	}
 }
 
+// beside has a goroutine that waits for a lock, and one that waits for the disk, without times.
+const beside = `goroutine 7 [semacquire]:
+sync.(*Mutex).lockSlow(0xc0000010b8)
+	mutex.go:1
+go.etcd.io/bbolt.(*DB).beginRWTx(0xc000001000)
+	db.go:1
+main.main()
+	main.go:1
+
+goroutine 8 [syscall]:
+syscall.Fdatasync(0x3)
+	syscall.go:1
+go.etcd.io/bbolt.(*DB).Update(0xc000001000)
+	db.go:2
+main.f()
+	main.go:1
+`
+
+// TestFromStacks reads the dumps of a bundle. Of two of one process the earlier is evidence of what stands still, without
+// which a wait for the disk that has no time means nothing.
 func TestFromStacks(t *testing.T) {
+	for _, before := range []map[string]string{{}, {"stacks/runtime-9-before.txt": beside}} {
+		files := map[string]string{
+			bundle.SourcesName: `{"runtime-9.txt": {"pid": 9, "role": "runtime"},
+				"runtime-9-before.txt": {"pid": 9, "role": "runtime"}}`,
+			"stacks/runtime-9.txt": beside,
+		}
+		maps.Copy(files, before)
+		all, err := open(t, pack(t, redact.Standard, nil, files)).Dumps(t.Context())
+		must(t, err)
+		if r := all.Report(t.Context()); len(r.Holders) != len(before) {
+			t.Errorf("holders %+v of %+v, want %d", r.Holders, r.Sources, len(before))
+		}
+	}
 	s := open(t, pack(t, redact.Standard, nil, map[string]string{
 		bundle.SourcesName: `{"runtime-1.txt": {"pid": 1, "role": "runtime"},
 			"shim-2.txt": {"pid": 2, "problem": "stopped"}}`,

@@ -2,10 +2,17 @@ package snapshot
 
 import (
 	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/connection"
@@ -74,5 +81,155 @@ func TestUnknownRetention(t *testing.T) {
 		if got := unknownRetention(k); got != tt.want || Logs(k, root) != tt.logs {
 			t.Errorf("%s: %q, want %q; logs in %+v", tt.name, got, tt.want, Logs(k, root))
 		}
+	}
+}
+
+const podList = `{"kind":"PodList","apiVersion":"v1","items":[
+ {"metadata":{"uid":"live","namespace":"web","name":"shop"},
+  "spec":{"initContainers":[{"name":"init"}],"containers":[{"name":"app"},{"name":"proxy"}]}},
+ {"metadata":{"uid":"mirror","namespace":"kube-system","name":"etcd-n1",
+   "annotations":{"kubernetes.io/config.hash":"static"}},
+  "spec":{"containers":[{"name":"etcd"}]}}]}`
+
+func TestParsePods(t *testing.T) {
+	got, err := parsePods([]byte(podList))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []gc.KubeletPod{
+		{UID: "live", Namespace: "web", Name: "shop", Main: []string{"app", "proxy"}},
+		{UID: "mirror", Namespace: "kube-system", Name: "etcd-n1", Main: []string{"etcd"}},
+		{UID: "static", Namespace: "kube-system", Name: "etcd-n1", Main: []string{"etcd"}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	for _, bad := range []string{
+		"", "[]", "{", `{"kind":"Status","message":"Forbidden"}`, `{"kind":"PodList","items":[{}]}`,
+		`{"kind":"PodList","items":[{"metadata":{"uid":"x"}}]}`,
+	} {
+		if pods, err := parsePods([]byte(bad)); err == nil {
+			t.Errorf("%s: %v, want an error", bad, pods)
+		}
+	}
+}
+
+// node makes a root with a kubelet's folders in it and returns a target with that kubelet.
+func node(t *testing.T) (cli.Env, *connection.Connection) {
+	t.Helper()
+	root := t.TempDir()
+	for _, dir := range []string{"var/lib/kubelet/pods/live", "data/pods/other", "etc/kubernetes/manifests"} {
+		must(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
+	}
+	write(t, filepath.Join(root, "etc/kubernetes/manifests/etcd.yaml"), "metadata: {name: etcd}\n")
+	return cli.Env{Root: root, Now: time.Now}, &connection.Connection{Kubelet: &crictl.Kubelet{
+		Name: "kubelet", Collection: crictl.Collection{StaticPodPath: "/etc/kubernetes/manifests"},
+	}}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func write(t *testing.T, name, text string) {
+	t.Helper()
+	must(t, os.WriteFile(name, []byte(text), 0o644))
+}
+
+// TestEvidence counts a pod as gone only when all three sources are there, are this node's, and do not have it.
+func TestEvidence(t *testing.T) {
+	t.Parallel() // it waits for a kubelet that hangs
+	sandboxes := []crictl.PodSandbox{{Pod: &crictl.Pod{UID: "live"}}, {Pod: &crictl.Pod{UID: "dead"}}}
+	deaf, err := net.Listen("tcp", "127.0.0.1:0") // nobody accepts
+	must(t, err)
+	t.Cleanup(func() { _ = deaf.Close() })
+	hung := deaf.Addr().(*net.TCPAddr)
+	port := func(status int) int {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if w.WriteHeader(status); r.URL.Path == "/pods" {
+				_, _ = w.Write([]byte(podList))
+			}
+		}))
+		t.Cleanup(srv.Close)
+		return srv.Listener.Addr().(*net.TCPAddr).Port
+	}
+	type change = func(env cli.Env, k *connection.Connection, src *Sources)
+	// listed gives the kubelet another list of pods.
+	listed := func(text string) change {
+		return func(_ cli.Env, _ *connection.Connection, src *Sources) { write(t, src.Pods, text) }
+	}
+	for _, tt := range []struct {
+		name    string
+		change  change
+		missing string // part of the reason; empty when the pod is proven to be gone
+	}{
+		{"all there", func(cli.Env, *connection.Connection, *Sources) {}, ""},
+		{"an old file", func(env cli.Env, _ *connection.Connection, src *Sources) {
+			old := env.Now().Add(-time.Hour)
+			must(t, os.Chtimes(src.Pods, old, old))
+		}, "is older than 10m0s"},
+		{"no pods at all", listed(`{"kind":"PodList","items":[]}`), "another node's pods"},
+		{"no file and no port", func(_ cli.Env, _ *connection.Connection, src *Sources) {
+			src.Pods = ""
+		}, "no read-only port"},
+		{"a kubelet that hangs", func(_ cli.Env, k *connection.Connection, src *Sources) {
+			k.Kubelet.Collection.ReadOnlyPort, src.Pods = hung.Port, ""
+		}, hung.String() + "/pods: no answer in time"},
+		{"a kubelet that answers", func(_ cli.Env, k *connection.Connection, src *Sources) {
+			k.Kubelet.Collection.ReadOnlyPort, src.Pods = port(http.StatusOK), ""
+		}, ""},
+		{"a kubelet that refuses", func(_ cli.Env, k *connection.Connection, src *Sources) {
+			k.Kubelet.Collection.ReadOnlyPort, src.Pods = port(http.StatusForbidden), ""
+		}, "403"},
+		{"folders of another kubelet", func(_ cli.Env, k *connection.Connection, _ *Sources) {
+			k.Kubelet.Collection.RootDir = "/data"
+		}, "another kubelet's or runtime's"},
+		{"no kubelet", func(_ cli.Env, k *connection.Connection, _ *Sources) { k.Kubelet = nil }, "no kubelet runs here"},
+		{
+			"no kubelet to ask for its pods",
+			func(_ cli.Env, k *connection.Connection, src *Sources) { k.Kubelet, src.Pods = nil, "" },
+			"no kubelet runs here; --pods takes the list from a file",
+		},
+		{"no kubelet, and flags instead", func(_ cli.Env, k *connection.Connection, src *Sources) {
+			k.Kubelet, src.KubeletRoot, src.Manifests = nil, "/var/lib/kubelet", "/etc/kubernetes/manifests"
+		}, ""},
+		{"embedded kubelet", func(_ cli.Env, k *connection.Connection, _ *Sources) {
+			k.Kubelet.Name, k.Kubelet.Collection.StaticPodPath = "k3s-agent", ""
+		}, "name it with --manifests"},
+		{"unreadable settings", func(_ cli.Env, k *connection.Connection, _ *Sources) {
+			k.Kubelet.Unreadable, k.Kubelet.Collection.StaticPodPath = "no permission", ""
+		}, "folder unknown"},
+		{"pods from a URL", func(_ cli.Env, k *connection.Connection, _ *Sources) {
+			k.Kubelet.Collection.StaticPodURL = "http://x/"
+		}, "from a URL"},
+		{"an unreadable manifest", func(env cli.Env, _ *connection.Connection, _ *Sources) {
+			write(t, filepath.Join(env.Root, "etc/kubernetes/manifests/x.yaml"), "what is this?")
+		}, "no name was found"},
+		{"simulated", func(_ cli.Env, k *connection.Connection, src *Sources) {
+			k.Endpoint.Source, src.Pods = crictl.SourceSimulated, ""
+		}, "the runtime is simulated"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			env, k := node(t)
+			src := Sources{Pods: filepath.Join(t.TempDir(), "pods.json")}
+			write(t, src.Pods, podList)
+			tt.change(env, k, &src)
+			e := readEvidence(t.Context(), env, k, src, sandboxes)
+			l := gc.NewLiveness(&e)
+			missing := strings.Join(l.Missing(), "\n")
+			if tt.missing == "" && missing != "" || !strings.Contains(missing, tt.missing) {
+				t.Errorf("missing %q, want %q", missing, tt.missing)
+			}
+			gone := l.Gone(crictl.Pod{UID: "dead", Namespace: "web", Name: "old"}, true)
+			if gone != (tt.missing == "") {
+				t.Errorf("the dead pod is gone: %v", gone)
+			}
+			if l.Gone(crictl.Pod{UID: "live"}, true) {
+				t.Error("the live pod is gone")
+			}
+		})
 	}
 }

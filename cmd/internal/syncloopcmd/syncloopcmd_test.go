@@ -1,6 +1,8 @@
 package syncloopcmd
 
 import (
+	"fmt"
+	"io"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -51,5 +53,17 @@ func TestShortFlags(t *testing.T) {
 				t.Errorf("verbosity %d, gates:\n%s", got.Logging.Verbosity, diff)
 			}
 		})
+	}
+}
+
+func TestLogLines(t *testing.T) {
+	var l logLines
+	for i := range 2 * keptLines {
+		_, _ = fmt.Fprintf(&l, "line %d\n", i)
+	}
+	_, _ = io.WriteString(&l, "last\nwords\n")
+	got := l.newest()
+	if diff := cmp.Diff([]string{"last\n", "words\n"}, got[len(got)-2:]); diff != "" || len(got) != keptLines {
+		t.Errorf("%d lines, %s", len(got), diff)
 	}
 }
