@@ -11,6 +11,8 @@ import (
 	"io/fs"
 	"os"
 	"os/signal"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -19,11 +21,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/advisories"
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/cmd/internal/agentcmd"
 	"github.com/kdiag/kdiag/cmd/internal/bundlecmd"
-	"github.com/kdiag/kdiag/cmd/internal/canarycmd"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/connection"
 	"github.com/kdiag/kdiag/cmd/internal/document"
@@ -35,15 +37,11 @@ import (
 	"github.com/kdiag/kdiag/cmd/internal/journalcmd"
 	"github.com/kdiag/kdiag/cmd/internal/mcpcmd"
 	"github.com/kdiag/kdiag/cmd/internal/nodecmd"
-	"github.com/kdiag/kdiag/cmd/internal/plegcmd"
 	"github.com/kdiag/kdiag/cmd/internal/proxycmd"
-	"github.com/kdiag/kdiag/cmd/internal/relistcmd"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/cmd/internal/reproducecmd"
-	"github.com/kdiag/kdiag/cmd/internal/runtimecmd"
 	"github.com/kdiag/kdiag/cmd/internal/stackscmd"
 	"github.com/kdiag/kdiag/cmd/internal/syncloopcmd"
-	"github.com/kdiag/kdiag/cmd/internal/versioncmd"
 	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
 
@@ -191,10 +189,10 @@ type command struct {
 // commands returns all subcommands.
 func commands() []command {
 	return []command{
-		{"pleg", plegcmd.NewCommand},
+		{"pleg", nodecmd.NewPleg},
 		{"node", nodecmd.NewCommand},
-		{"runtime", runtimecmd.NewCommand},
-		{"relist", relistcmd.NewCommand},
+		{"runtime", nodecmd.NewRuntime},
+		{"relist", nodecmd.NewRelist},
 		{"exited", exitedcmd.NewCommand},
 		{"gc-exited", gccmd.NewCommand},
 		{"journal", journalcmd.NewCommand},
@@ -203,13 +201,13 @@ func commands() []command {
 		{"fleet", fleetcmd.NewCommand},
 		{"bundle", bundlecmd.NewCommand},
 		{"agent", agentcmd.NewCommand},
-		{"canary", canarycmd.NewCommand},
+		{"canary", nodecmd.NewCanary},
 		{"reproduce", reproducecmd.NewCommand},
 		{"syncloop", syncloopcmd.NewCommand},
 		{"proxy", proxycmd.NewCommand},
 		{"stacks", stackscmd.NewCommand},
 		{"explain", explaincmd.NewCommand},
-		{"version", versioncmd.NewCommand},
+		{"version", newVersion},
 	}
 }
 
@@ -448,4 +446,46 @@ func (o *output) finalError(err error) error {
 		return err
 	}
 	return fmt.Errorf("writing to standard output: %w", o.err)
+}
+
+// newVersion returns kdiag version.
+func newVersion(env cli.Env) *cobra.Command {
+	var flags cli.Flags
+	cmd := &cobra.Command{
+		Use:     "version",
+		Short:   "Print kdiag's version",
+		Example: "  kdiag version -o json",
+		Args:    cobra.NoArgs,
+		PreRunE: flags.Check,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return printVersion(env, &flags)
+		},
+	}
+	flags.AddOutput(cmd)
+	return cmd
+}
+
+func printVersion(env cli.Env, flags *cli.Flags) error {
+	v := &render.Version{
+		Header:    document.Header(env, "version", "Version"),
+		GoVersion: runtime.Version(),
+		Platform:  runtime.GOOS + "/" + runtime.GOARCH,
+	}
+	v.Status = checks.Healthy
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			switch s.Key {
+			case "vcs.revision":
+				v.Revision = s.Value
+			case "vcs.time":
+				v.CommittedAt = s.Value
+			}
+		}
+		for _, d := range info.Deps {
+			if d.Path == "k8s.io/cri-api" {
+				v.CRI = d.Version
+			}
+		}
+	}
+	return render.PrintVersion(env.Out, v, document.Options(env, flags))
 }

@@ -143,7 +143,7 @@ func TestHistory(t *testing.T) {
 	h.KdiagVersion, h.GeneratedAt = "v0.0.0", h.To
 	const printed = "../render/testdata/history.json"
 	var doc bytes.Buffer
-	must(t, render.History(&doc, h, "", render.Options{Format: render.JSON}))
+	must(t, render.History(&doc, h, render.Options{Format: render.JSON}))
 	got := strings.ReplaceAll(doc.String(), root, "")
 	if *update {
 		must(t, os.WriteFile(printed, []byte(got), 0o644))

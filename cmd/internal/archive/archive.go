@@ -152,7 +152,11 @@ func (s *Archive) Logs() ([]journal.Input, error) {
 
 // Dumps reads the goroutine dumps in the bundle. The error is one of usage: there are none.
 func (s *Archive) Dumps(ctx context.Context) (*dumps.Set, error) {
-	d, older := &dumps.Set{Problems: s.Manifest.Problems, Node: s.facts()}, &dumps.Set{}
+	d, older := &dumps.Set{Problems: s.Manifest.Problems}, &dumps.Set{}
+	in := new(facts.Input) // its processes, for which goroutines may wait; it may be forged: deriving from it may panic
+	if s.Decode(bundle.FactsName, in) == nil {
+		d.Node = in
+	}
 	known := map[string]checks.StackSource{}
 	err := s.Decode(bundle.SourcesName, &known)
 	for _, file := range s.Names(bundle.StacksDir) {
@@ -185,16 +189,6 @@ func (s *Archive) Dumps(ctx context.Context) (*dumps.Set, error) {
 		err = nil
 	}
 	return d, err
-}
-
-// facts returns the facts of the node, for whose processes its goroutines may wait; nil where the bundle has none.
-// They may be forged: deriving from them may panic.
-func (s *Archive) facts() *facts.Input {
-	var in facts.Input
-	if s.Decode(bundle.FactsName, &in) != nil {
-		return nil
-	}
-	return &in
 }
 
 // List prints the contents of a bundle, and checks them. flag is the flag that named it.

@@ -162,7 +162,7 @@ func run(ctx context.Context, env cli.Env, opts options) (err error) {
 	if err != nil {
 		return err
 	}
-	dest, err := open(ctx, env, &opts)
+	dest, err := open(env, &opts)
 	if err != nil {
 		return err
 	}
@@ -293,11 +293,8 @@ func (d *destination) close(err error) error {
 	return cmp.Or(err, d.file.Close())
 }
 
-// openTimeout bounds opening the destination, whose file system may hang.
-const openTimeout = 2 * time.Second
-
 // open opens the destination, before anything is collected.
-func open(ctx context.Context, env cli.Env, opts *options) (*destination, error) {
+func open(env cli.Env, opts *options) (*destination, error) {
 	if opts.file == "-" {
 		return &destination{out: env.Out, most: opts.maxBytes}, cli.Reject(env.OutTTY,
 			"standard output is a terminal", "for example: ssh node sudo kdiag bundle - > node.tar.zst")
@@ -311,9 +308,7 @@ func open(ctx context.Context, env cli.Env, opts *options) (*destination, error)
 		name = bundle.DefaultName(host, env.Now(), opts.format)
 	}
 	dir := filepath.Dir(name)
-	ctx, cancel := context.WithTimeout(ctx, openTimeout)
-	defer cancel()
-	d, err := deadline.Run(ctx, "opening "+name, func(context.Context) (*destination, error) {
+	d, err := cli.Look(dir, func() (*destination, error) {
 		most, err := bundle.Room(dir, opts.maxBytes)
 		if err != nil {
 			return nil, err
@@ -321,9 +316,6 @@ func open(ctx context.Context, env cli.Env, opts *options) (*destination, error)
 		f, err := bundle.Create(name)
 		return &destination{out: f, file: f, name: name, most: most}, err
 	})
-	if errors.Is(err, deadline.ErrAbandoned) {
-		err = errors.New(dir + ": the file system does not answer")
-	}
 	if err != nil {
 		return nil, cli.Usage(err.Error(),
 			"name a new file in a folder that you may write to, or - for standard output")

@@ -406,8 +406,9 @@ func (r *remote) history(ctx context.Context, env cli.Env) error {
 	h.NextSteps = document.CaptureSteps(h, time.UTC, func(c checks.TakenCapture) string {
 		return r.line("fleet bundle") + " --capture " + cli.Quote(filepath.Base(c.Path))
 	})
-	if err := render.History(env.Out, h, r.line("fleet history", "since")+" --details",
-		document.Options(env, &r.Flags)); err != nil {
+	how := document.Options(env, &r.Flags)
+	how.More = r.line("fleet history", "since") + " --details"
+	if err := render.History(env.Out, h, how); err != nil {
 		return err
 	}
 	return document.ExitHistory(ctx, h)

@@ -99,7 +99,9 @@ func run(ctx context.Context, env cli.Env, opts *options) error {
 	if err != nil {
 		return err
 	}
-	if err := render.History(env.Out, h, opts.more, document.Options(env, &opts.Flags)); err != nil {
+	how := document.Options(env, &opts.Flags)
+	how.More = opts.more
+	if err := render.History(env.Out, h, how); err != nil {
 		return err
 	}
 	var text bytes.Buffer
@@ -146,19 +148,14 @@ func (o *options) read(ctx context.Context, env cli.Env) (*checks.History, error
 	if age := env.Now().Sub(last); o.root == "" && age > oldRecord {
 		h.Problems = append(h.Problems, "the last record is "+units.Duration(age)+" old: is kdiag agent running?")
 	}
-	if o.root != "" { // not this node
-		h.Host = hostname(o.root)
+	if o.root != "" { // not this node; links stay on its disk
+		name, _ := crictl.SeenBy(o.root, 0).Read("/etc/hostname")
+		h.Host = strings.TrimSpace(string(name))
 	}
 	h.NextSteps = document.CaptureSteps(h, last.Location(), func(c checks.TakenCapture) string {
 		return "kdiag node --from " + cli.Quote(c.Path)
 	})
 	return h, nil
-}
-
-// hostname returns the name of the node whose disk is mounted at root; empty where it has none. Its links stay on it.
-func hostname(root string) string {
-	name, _ := crictl.SeenBy(root, 0).Read("/etc/hostname")
-	return strings.TrimSpace(string(name))
 }
 
 // last returns the folder of the records, as a person would type it, and the time of the last record.

@@ -1,4 +1,5 @@
-// Package nodecmd is kdiag node: every check on this node, and the verdict.
+// Package nodecmd has the commands that look at one node: kdiag node, with every check and the verdict, kdiag pleg,
+// relist, runtime and canary.
 package nodecmd
 
 import (

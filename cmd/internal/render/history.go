@@ -10,9 +10,9 @@ import (
 	"github.com/kdiag/kdiag/checks/units"
 )
 
-// History prints the answer of kdiag history. More is the command that prints all of it.
-func History(w io.Writer, h *checks.History, more string, o Options) error {
-	return write(w, o, h, func(p *page) { p.history(h, more) }, o.brief().history(h))
+// History prints the answer of kdiag history.
+func History(w io.Writer, h *checks.History, o Options) error {
+	return write(w, o, h, func(p *page) { p.history(h) }, o.brief().history(h))
 }
 
 // HistoryHTML writes a history as one page of HTML that needs nothing else.
@@ -25,7 +25,7 @@ func HistoryHTML(w io.Writer, h *checks.History) error {
 }
 
 // history prints a history on one screen, or with all details.
-func (p *page) history(h *checks.History, more string) {
+func (p *page) history(h *checks.History) {
 	d, begin := historyOf(h, p, p.cleaner, p.details), p.rows
 	if !p.details {
 		d.room = max(p.wrap-2-columns(d.stamp(&h.To))-2-len("confirmed")-2, leastSummary)
@@ -36,7 +36,7 @@ func (p *page) history(h *checks.History, more string) {
 		if p.details {
 			return
 		}
-		rest := []string{more}
+		rest := []string{p.rerun}
 		if d.main != nil {
 			rest = append(rest, "kdiag explain "+p.prose(d.main.Cause))
 		}

@@ -46,7 +46,7 @@ type Options struct {
 	Format  Format // the empty Format is Text
 	Details bool   // text of a report: all evidence, steps and measurements
 	All     bool   // text of a report on a node: every check
-	More    string // text of a report: the command that prints more, where it was not made on this node
+	More    string // the command that prints more, where that does not follow from the document
 	Bare    bool   // text of kdiag fleet: tables without the names of their columns
 
 	Color  bool // use the 16 colours of a terminal; meaning is in the words, colour repeats it

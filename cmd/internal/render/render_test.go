@@ -65,6 +65,7 @@ var printers = map[string]printer{
 	"exited": printerOf(Exited), "gc": printerOf(GC),
 	"canary": printerOf(Canary), "reproduction": printerOf(Reproduction), "fleet": printerOf(Fleet),
 	"written": printerOf(BundleWritten), "captures": printerOf(CaptureList), "version": printerOf(PrintVersion),
+	"stacks": printerOf(Stacks), "history": printerOf(History),
 	"relist": printerOf(func(w io.Writer, r *checks.RelistBenchmark, o Options) error {
 		return RelistBenchmark(w, r, nil, o)
 	}),
@@ -73,12 +74,6 @@ var printers = map[string]printer{
 	}),
 	"bundle": printerOf(func(w io.Writer, m *bundle.Manifest, o Options) error {
 		return BundleList(w, m, len(m.Problems) == 0, o)
-	}),
-	"stacks": printerOf(func(w io.Writer, r *checks.StacksReport, o Options) error {
-		return Stacks(w, r, "kdiag stacks --capture --details", o)
-	}),
-	"history": printerOf(func(w io.Writer, h *checks.History, o Options) error {
-		return History(w, h, "kdiag history --details", o)
 	}),
 	"journal": printerOf(func(w io.Writer, r *journal.Report, o Options) error {
 		return JournalReport(w, r, o, o.Details)
@@ -135,9 +130,9 @@ var saved = []document{
 	{name: "gc-partly", printer: "gc"},
 	{name: "canary", printer: "canary"},
 	{name: "reproduction", printer: "reproduction"},
-	{name: "stacks", printer: "stacks"},
+	{name: "stacks", printer: "stacks", opts: Options{More: "kdiag stacks --capture --details"}},
 	{name: "stacks-details", file: "stacks", printer: "stacks", opts: Options{Details: true}},
-	{name: "history", printer: "history"},
+	{name: "history", printer: "history", opts: Options{More: "kdiag history --details"}},
 	{name: "history-details", file: "history", printer: "history", opts: Options{Details: true}},
 	{name: "fleet", printer: "fleet", opts: Options{More: "kdiag fleet --details"}},
 	{name: "fleet-details", file: "fleet", printer: "fleet", opts: Options{Details: true}},

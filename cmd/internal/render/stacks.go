@@ -11,15 +11,15 @@ import (
 	"github.com/kdiag/kdiag/checks/units"
 )
 
-// Stacks prints the answer of kdiag stacks. More is the command that prints all of it.
-func Stacks(w io.Writer, r *checks.StacksReport, more string, o Options) error {
+// Stacks prints the answer of kdiag stacks.
+func Stacks(w io.Writer, r *checks.StacksReport, o Options) error {
 	m := o.brief()
 	line := m.verdict(r.Status).text + " " + strings.Join(m.stackSentences(r), "; ")
-	return write(w, o, r, func(p *page) { p.stacks(r, more) }, line)
+	return write(w, o, r, func(p *page) { p.stacks(r) }, line)
 }
 
 // stacks writes the report.
-func (p *page) stacks(r *checks.StacksReport, more string) {
+func (p *page) stacks(r *checks.StacksReport) {
 	p.tight = true
 	begin, sentences := p.rows, p.stackSentences(r)
 	p.headline(p.verdict(r.Status), r.Host, sentences...)
@@ -32,11 +32,11 @@ func (p *page) stacks(r *checks.StacksReport, more string) {
 			For: h.Evidence.For, Against: h.Evidence.Against, Missing: slices.Concat(e.Missing, h.Evidence.Missing),
 		}
 	}
-	p.fit(begin, func(f fold) { p.stackBody(r, e, more, f) })
+	p.fit(begin, func(f fold) { p.stackBody(r, e, f) })
 }
 
 // stackBody writes why, who waits, what to do and where the rest is.
-func (p *page) stackBody(r *checks.StacksReport, e checks.Evidence, more string, f fold) {
+func (p *page) stackBody(r *checks.StacksReport, e checks.Evidence, f fold) {
 	p.evidence(e, f)
 	var also []row
 	for i, h := range r.Holders {
@@ -70,7 +70,7 @@ func (p *page) stackBody(r *checks.StacksReport, e checks.Evidence, more string,
 		return
 	}
 	p.blank()
-	rest := []string{more + moreSteps(len(r.NextSteps)-len(steps))}
+	rest := []string{p.rerun + moreSteps(len(r.NextSteps)-len(steps))}
 	if len(r.Known) > 0 {
 		rest = append(rest, "kdiag explain "+p.prose(r.Known[0].Pattern))
 	}

@@ -171,7 +171,9 @@ func run(ctx context.Context, env cli.Env, opts options, files []string) error {
 	r.Problems = append(r.Problems, all.Problems...)
 	opts.next.Elsewhere = !opts.captures()
 	judge.Stacks(r, opts.next)
-	if err := render.Stacks(env.Out, r, opts.more, document.Options(env, &opts.Flags)); err != nil {
+	how := document.Options(env, &opts.Flags)
+	how.More = opts.more
+	if err := render.Stacks(env.Out, r, how); err != nil {
 		return err
 	}
 	return document.Exit(ctx, r.Status, opts.FailOn)
