@@ -281,38 +281,29 @@ func TestFleetRemote(t *testing.T) {
 		!strings.Contains(o.stderr, "archives take a token") || !strings.Contains(o.stderr, "kubectl get secret -n kdiag") {
 		t.Errorf("without the right to read the secret: %+v", o)
 	}
+	answers[captures] = `{"kind":"Secret","apiVersion":"v1","data":{"token":"dG9rZW4K"}}`
 	// A name that is a path must not become one here.
+	list := answers[agent+"captures/"]
 	answers[agent+"captures/"] = `{"kind":"CaptureList","captures":[{"name":"../x","bytes":3}]}`
 	if o := kdiag(t.Context(), append(flags, "fleet", "bundle", "n1")...); o.code != 2 ||
 		!strings.Contains(o.stderr, "has no such archive") {
 		t.Errorf("a path: %+v", o)
+	}
+	answers[agent+"captures/"] = list
+	answers[agent+"captures/"+newer] = func(w http.ResponseWriter, _ *http.Request) { // ends early
+		w.Header().Set("Content-Length", "1000000")
+		_, _ = w.Write([]byte("begun"))
+	}
+	if o := kdiag(t.Context(), append(flags, "fleet", "bundle", "n1", "new")...); o.code != 2 ||
+		!strings.Contains(o.stderr, "does not answer") {
+		t.Errorf("a transfer that ends early: %+v", o)
 	}
 	left, err := os.ReadDir(".")
 	must(t, err)
 	if len(left) != 1 || left[0].Name() != newer {
 		t.Errorf("left in the folder: %v", left)
 	}
-}
-
-// TestFleetCutShort ends a transfer early: nothing is written.
-func TestFleetCutShort(t *testing.T) {
-	flags, answers := agentCluster(t, 0)
-	t.Chdir(t.TempDir())
-	answers[agent+"captures/"+newer] = func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Length", "1000000")
-		_, _ = w.Write([]byte("begun"))
-	}
-	o := kdiag(t.Context(), append(flags, "fleet", "bundle", "n1")...)
-	left, err := os.ReadDir(".")
-	must(t, err)
-	if o.code != 2 || !strings.Contains(o.stderr, "does not answer") || len(left) != 0 {
-		t.Errorf("%+v, left %v", o, left)
-	}
-}
-
-// TestFleetNothingThere has documents of the right kind with nothing in them, as an older or a false agent may send.
-func TestFleetNothingThere(t *testing.T) {
-	flags, answers := agentCluster(t, 0)
+	// Documents of the right kind with nothing in them, as an older or a false agent may send.
 	for name, kind := range map[string]string{
 		"report": checks.KindReport, "history": checks.KindHistory, "captures/": checks.KindCaptureList,
 	} {

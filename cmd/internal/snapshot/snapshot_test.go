@@ -156,68 +156,68 @@ func TestEvidence(t *testing.T) {
 		t.Cleanup(srv.Close)
 		return srv.Listener.Addr().(*net.TCPAddr).Port
 	}
-	type change = func(env cli.Env, k *connection.Connection, src *Sources)
-	// listed gives the kubelet another list of pods.
-	listed := func(text string) change {
-		return func(_ cli.Env, _ *connection.Connection, src *Sources) { write(t, src.Pods, text) }
+	type setting struct {
+		env cli.Env
+		*connection.Connection
+		src Sources
 	}
 	for _, tt := range []struct {
 		name    string
-		change  change
+		change  func(*setting)
 		missing string // part of the reason; empty when the pod is proven to be gone
 	}{
-		{"all there", func(cli.Env, *connection.Connection, *Sources) {}, ""},
-		{"an old file", func(env cli.Env, _ *connection.Connection, src *Sources) {
-			old := env.Now().Add(-time.Hour)
-			must(t, os.Chtimes(src.Pods, old, old))
+		{"all there", func(*setting) {}, ""},
+		{"an old file", func(s *setting) {
+			old := s.env.Now().Add(-time.Hour)
+			must(t, os.Chtimes(s.src.Pods, old, old))
 		}, "is older than 10m0s"},
-		{"no pods at all", listed(`{"kind":"PodList","items":[]}`), "another node's pods"},
-		{"no file and no port", func(_ cli.Env, _ *connection.Connection, src *Sources) {
-			src.Pods = ""
-		}, "no read-only port"},
-		{"a kubelet that hangs", func(_ cli.Env, k *connection.Connection, src *Sources) {
-			k.Kubelet.Collection.ReadOnlyPort, src.Pods = hung.Port, ""
-		}, hung.String() + "/pods: no answer in time"},
-		{"a kubelet that answers", func(_ cli.Env, k *connection.Connection, src *Sources) {
-			k.Kubelet.Collection.ReadOnlyPort, src.Pods = port(http.StatusOK), ""
-		}, ""},
-		{"a kubelet that refuses", func(_ cli.Env, k *connection.Connection, src *Sources) {
-			k.Kubelet.Collection.ReadOnlyPort, src.Pods = port(http.StatusForbidden), ""
-		}, "403"},
-		{"folders of another kubelet", func(_ cli.Env, k *connection.Connection, _ *Sources) {
-			k.Kubelet.Collection.RootDir = "/data"
-		}, "another kubelet's or runtime's"},
-		{"no kubelet", func(_ cli.Env, k *connection.Connection, _ *Sources) { k.Kubelet = nil }, "no kubelet runs here"},
 		{
-			"no kubelet to ask for its pods",
-			func(_ cli.Env, k *connection.Connection, src *Sources) { k.Kubelet, src.Pods = nil, "" },
+			"no pods at all", func(s *setting) { write(t, s.src.Pods, `{"kind":"PodList","items":[]}`) },
+			"another node's pods",
+		},
+		{"no file and no port", func(s *setting) { s.src.Pods = "" }, "no read-only port"},
+		{"a kubelet that hangs", func(s *setting) {
+			s.Kubelet.Collection.ReadOnlyPort, s.src.Pods = hung.Port, ""
+		}, hung.String() + "/pods: no answer in time"},
+		{"a kubelet that answers", func(s *setting) {
+			s.Kubelet.Collection.ReadOnlyPort, s.src.Pods = port(http.StatusOK), ""
+		}, ""},
+		{"a kubelet that refuses", func(s *setting) {
+			s.Kubelet.Collection.ReadOnlyPort, s.src.Pods = port(http.StatusForbidden), ""
+		}, "403"},
+		{
+			"folders of another kubelet", func(s *setting) { s.Kubelet.Collection.RootDir = "/data" },
+			"another kubelet's or runtime's",
+		},
+		{"no kubelet", func(s *setting) { s.Kubelet = nil }, "no kubelet runs here"},
+		{
+			"no kubelet to ask for its pods", func(s *setting) { s.Kubelet, s.src.Pods = nil, "" },
 			"no kubelet runs here; --pods takes the list from a file",
 		},
-		{"no kubelet, and flags instead", func(_ cli.Env, k *connection.Connection, src *Sources) {
-			k.Kubelet, src.KubeletRoot, src.Manifests = nil, "/var/lib/kubelet", "/etc/kubernetes/manifests"
+		{"no kubelet, and flags instead", func(s *setting) {
+			s.Kubelet, s.src.KubeletRoot, s.src.Manifests = nil, "/var/lib/kubelet", "/etc/kubernetes/manifests"
 		}, ""},
-		{"embedded kubelet", func(_ cli.Env, k *connection.Connection, _ *Sources) {
-			k.Kubelet.Name, k.Kubelet.Collection.StaticPodPath = "k3s-agent", ""
+		{"embedded kubelet", func(s *setting) {
+			s.Kubelet.Name, s.Kubelet.Collection.StaticPodPath = "k3s-agent", ""
 		}, "name it with --manifests"},
-		{"unreadable settings", func(_ cli.Env, k *connection.Connection, _ *Sources) {
-			k.Kubelet.Unreadable, k.Kubelet.Collection.StaticPodPath = "no permission", ""
+		{"unreadable settings", func(s *setting) {
+			s.Kubelet.Unreadable, s.Kubelet.Collection.StaticPodPath = "no permission", ""
 		}, "folder unknown"},
-		{"pods from a URL", func(_ cli.Env, k *connection.Connection, _ *Sources) {
-			k.Kubelet.Collection.StaticPodURL = "http://x/"
-		}, "from a URL"},
-		{"an unreadable manifest", func(env cli.Env, _ *connection.Connection, _ *Sources) {
-			write(t, filepath.Join(env.Root, "etc/kubernetes/manifests/x.yaml"), "what is this?")
+		{"pods from a URL", func(s *setting) { s.Kubelet.Collection.StaticPodURL = "http://x/" }, "from a URL"},
+		{"an unreadable manifest", func(s *setting) {
+			write(t, filepath.Join(s.env.Root, "etc/kubernetes/manifests/x.yaml"), "what is this?")
 		}, "no name was found"},
-		{"simulated", func(_ cli.Env, k *connection.Connection, src *Sources) {
-			k.Endpoint.Source, src.Pods = crictl.SourceSimulated, ""
-		}, "the runtime is simulated"},
+		{
+			"simulated", func(s *setting) { s.Endpoint.Source, s.src.Pods = crictl.SourceSimulated, "" },
+			"the runtime is simulated",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			env, k := node(t)
-			src := Sources{Pods: filepath.Join(t.TempDir(), "pods.json")}
-			write(t, src.Pods, podList)
-			tt.change(env, k, &src)
-			e := readEvidence(t.Context(), env, k, src, sandboxes)
+			s := &setting{env, k, Sources{Pods: filepath.Join(t.TempDir(), "pods.json")}}
+			write(t, s.src.Pods, podList)
+			tt.change(s)
+			e := readEvidence(t.Context(), env, k, s.src, sandboxes)
 			l := gc.NewLiveness(&e)
 			missing := strings.Join(l.Missing(), "\n")
 			if tt.missing == "" && missing != "" || !strings.Contains(missing, tt.missing) {
