@@ -18,6 +18,7 @@ import (
 	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/document"
+	"github.com/kdiag/kdiag/crictl/deadline"
 )
 
 // How closely the agent observes a node when a problem begins.
@@ -317,17 +318,11 @@ const mostHung = 8
 
 // wait waits for the observation and the archive under way. The error is that of ctx, if it ends first.
 func (s *service) wait(ctx context.Context) error {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	_, err := deadline.Run(ctx, "ending", func(context.Context) (any, error) {
 		s.work.Wait()
-	}()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+		return nil, nil
+	})
+	return err
 }
 
 // show shows the state to systemd and node_exporter.

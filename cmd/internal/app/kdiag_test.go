@@ -2,15 +2,31 @@ package app_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
+	"flag"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/rogpeppe/go-internal/testscript"
+
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/upload/uploadtest"
 	"github.com/kdiag/kdiag/cmd/internal/app"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/crictl/fake/faketest"
@@ -103,5 +119,132 @@ func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+var update = flag.Bool("update", false, "rewrite the wanted output in scripts")
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == host.ChildArgument {
+		os.Exit(host.Serve(os.Args[2:], os.Stdout)) // the tests' kdiag starts itself anew too
+	}
+	kdiag := func() {
+		env := cli.System()
+		env.Root = cmp.Or(os.Getenv("HOST_ROOT"), env.Root)
+		os.Exit(app.Main(context.Background(), env, os.Args[1:]))
+	}
+	testscript.Main(tests{m}, map[string]func(){"kdiag": kdiag, "kubectl-kdiag": kdiag})
+}
+
+type tests struct{ *testing.M }
+
+// Run catches SIGHUP: below nohup this process ignores it, and the kdiag of a script would inherit that.
+func (t tests) Run() int {
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	return t.M.Run()
+}
+
+// A scriptT is a script's test, which its commands can get at.
+type scriptT struct{ *testing.T }
+
+func (t scriptT) Run(name string, run func(testscript.T)) {
+	t.T.Run(name, func(t *testing.T) { run(scriptT{t}) })
+}
+
+func (t scriptT) Verbose() bool { return testing.Verbose() }
+
+// TestScripts runs kdiag as a person does. Beside testscript's own commands there are three. Two check the exit code:
+// "code N kdiag ..." runs the program, "sim N ..." the command in this process, in fake time, and "sim N@1m ..."
+// interrupts it after a minute. "store" starts an object store.
+func TestScripts(t *testing.T) {
+	dir, err := filepath.Abs("testdata/script")
+	must(t, err)
+	testscript.RunT(scriptT{t}, testscript.Params{
+		Dir:                 dir,
+		UpdateScripts:       *update,
+		RequireExplicitExec: true,
+		Setup: func(env *testscript.Env) error {
+			// The locale and terminal of whoever runs the tests must not show.
+			env.Setenv("LC_ALL", "C.UTF-8")
+			env.Setenv("TERM", "xterm")
+			env.Setenv("CONTAINER_RUNTIME_ENDPOINT", "")
+			env.Setenv("TMPDIR", "/tmp")
+			env.Setenv("ESC", "\x1b[31mred")
+			env.Values[scriptT{}] = env.T()
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"code": code, "sim": sim, "store": store},
+	})
+}
+
+// code runs a program.
+func code(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: code N command [args...]")
+	}
+	err := ts.Exec(args[1], args[2:]...)
+	got := 0
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		got = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	wantsCode(ts, args[0], got)
+}
+
+// store starts an object store that takes one object, with the presigned URL $STORE, into the file stored. $EXPIRED was
+// such a URL. While there is a file away it answers 503.
+func store(ts *testscript.TestScript, _ bool, _ []string) {
+	s := &uploadtest.Store{
+		Fault: func(_ int, w http.ResponseWriter, _ *http.Request) bool {
+			_, err := os.Stat(ts.MkAbs("away"))
+			if err == nil {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+			return err == nil
+		},
+		Took: func(_ string, o uploadtest.Object) { ts.Check(os.WriteFile(ts.MkAbs("stored"), o.Data, 0o600)) },
+	}
+	server := httptest.NewServer(s)
+	ts.Defer(server.Close)
+	object := server.URL + "/node.tar.zst"
+	ts.Setenv("STORE", uploadtest.Presign(http.MethodPut, object, time.Now(), time.Hour))
+	ts.Setenv("EXPIRED", uploadtest.Presign(http.MethodPut, object, time.Now().Add(-2*time.Hour), time.Hour))
+}
+
+// inFolder is locked as long as this process is in the folder of a script.
+var inFolder sync.Mutex
+
+// sim runs a command of kdiag.
+func sim(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: sim N command [args...]")
+	}
+	inFolder.Lock()
+	defer inFolder.Unlock()
+	back, err := os.Getwd()
+	ts.Check(err)
+	ts.Check(os.Chdir(ts.MkAbs(".")))
+	defer func() { ts.Check(os.Chdir(back)) }()
+	want, after, _ := strings.Cut(args[0], "@")
+	limit, err := time.ParseDuration(cmp.Or(after, "24h"))
+	ts.Check(err)
+	got := 0
+	synctest.Test(ts.Value(scriptT{}).(scriptT).T, func(t *testing.T) {
+		env, stdout, stderr := timeless()
+		env.Getenv, env.Root = ts.Getenv, cmp.Or(ts.Getenv("HOST_ROOT"), env.Root)
+		ctx, interrupt := context.WithCancel(t.Context())
+		defer time.AfterFunc(limit, interrupt).Stop()
+		defer interrupt()
+		got = app.Run(ctx, env, args[1:])
+		_, _ = stdout.WriteTo(ts.Stdout())
+		_, _ = stderr.WriteTo(ts.Stderr())
+	})
+	wantsCode(ts, want, got)
+}
+
+func wantsCode(ts *testscript.TestScript, want string, got int) {
+	if n, err := strconv.Atoi(want); err != nil || n != got {
+		ts.Fatalf("exit code %d, want %s", got, want)
 	}
 }

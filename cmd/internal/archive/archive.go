@@ -52,8 +52,7 @@ type Archive struct {
 
 // Open opens and checks the bundle that a flag names. The error is one of usage.
 func Open(ctx context.Context, env cli.Env, f *cli.Flags, flag, name string) (*Archive, error) {
-	asking, _ := f.Budget()
-	ctx, cancel := context.WithTimeout(ctx, asking)
+	ctx, cancel := f.Within(ctx)
 	defer cancel()
 	progress := document.NewProgress(env)
 	defer progress.Done()

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io/fs"
 	"os"
@@ -273,6 +274,12 @@ const Margin = 300 * time.Millisecond
 func (f *Flags) Budget() (asking, rpc time.Duration) {
 	asking = max(f.Timeout-Margin, f.Timeout/2)
 	return asking, min(f.RPCTimeout, asking*2/3)
+}
+
+// Within returns ctx with the deadline of asking.
+func (f *Flags) Within(ctx context.Context) (context.Context, context.CancelFunc) {
+	asking, _ := f.Budget()
+	return context.WithTimeout(ctx, asking)
 }
 
 // complete offers values for a flag in shell completion. A flag that was just added cannot be missing, so the error is

@@ -59,8 +59,7 @@ type Collection struct {
 // error. It ends with the flags' timeout whatever hangs. A runtime that cannot be found or opened is a problem of the
 // collection. The error is one of usage, or of kdiag itself.
 func Collect(ctx context.Context, env cli.Env, f *cli.Flags, r Request) (*Collection, error) {
-	asking, _ := f.Budget()
-	ctx, cancel := context.WithTimeout(ctx, asking)
+	ctx, cancel := f.Within(ctx)
 	defer cancel()
 	progress := document.NewProgress(env)
 	defer progress.Done()

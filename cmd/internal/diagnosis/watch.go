@@ -60,8 +60,7 @@ func NewWatch(ctx context.Context, env cli.Env, f *cli.Flags, opts WatchOptions)
 // of the probes that walk through all threads, control groups or mounts are reused until they are due.
 func (w *Watch) Observe(ctx context.Context, closely bool) (*Collection, error) {
 	c := &w.collector
-	asking, _ := c.flags.Budget()
-	ctx, cancel := context.WithTimeout(deadline.WithGuard(ctx, &w.guard), asking)
+	ctx, cancel := c.flags.Within(deadline.WithGuard(ctx, &w.guard))
 	defer cancel()
 	every := w.opts.Walk
 	if closely {

@@ -126,8 +126,7 @@ func stored(ctx context.Context, env cli.Env, opts *options) error {
 
 // take takes one or two censuses, and calls first between them. The error is why there was no runtime to ask.
 func take(ctx context.Context, env cli.Env, opts *options, doc *render.ExitedCensus, first func() error) error {
-	asking, _ := opts.Budget()
-	within, cancel := context.WithTimeout(ctx, asking)
+	within, cancel := opts.Within(ctx)
 	defer cancel()
 	t, err := connection.Open(within, env, &opts.Flags)
 	if err != nil {

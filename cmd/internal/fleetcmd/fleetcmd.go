@@ -112,8 +112,7 @@ func run(ctx context.Context, env cli.Env, opts *options) error {
 	if err != nil {
 		return err
 	}
-	asking, _ := opts.Budget()
-	within, cancel := context.WithTimeout(ctx, asking)
+	within, cancel := opts.Within(ctx)
 	defer cancel()
 	s, err := cluster.Read(within, fleet.Options{Selector: opts.selector, Pods: opts.pods})
 	cli.Log(env, opts.Verbose).Debug("read", "server", cfg.Host, "context", name, "selector", opts.selector, "err", err)
@@ -366,8 +365,7 @@ func (r *remote) command(
 		)
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		asking, _ := r.Budget()
-		ctx, cancel := context.WithTimeout(cmd.Context(), asking)
+		ctx, cancel := r.Within(cmd.Context())
 		defer cancel()
 		var err error
 		if _, r.agent, err = r.cluster.Agent(ctx, r.node); err == nil {

@@ -181,8 +181,7 @@ func run(ctx context.Context, env cli.Env, opts *options) error {
 		Header: document.Header(env, "gc-exited", "GCReport"), Missing: []string{}, Notes: []string{},
 		Report: gc.Report{DryRun: true, Result: gc.Result{Skipped: []gc.Skipped{}, Failed: []gc.Failed{}}},
 	}}
-	asking, _ := opts.Budget()
-	within, cancel := context.WithTimeout(ctx, asking)
+	within, cancel := opts.Within(ctx)
 	defer cancel()
 	if err := s.run(ctx, within); err != nil {
 		problems, err := connection.Problems(err, opts.Output) // a program that asked for a document gets one

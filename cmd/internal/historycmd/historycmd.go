@@ -87,8 +87,7 @@ func run(ctx context.Context, env cli.Env, opts *options) error {
 		return err
 	}
 	defer page.Close()
-	asking, _ := opts.Budget()
-	within, cancel := context.WithTimeout(ctx, asking)
+	within, cancel := opts.Within(ctx)
 	defer cancel()
 	h, err := deadline.Run(within, "reading the records",
 		func(ctx context.Context) (*checks.History, error) { return opts.read(ctx, env) })

@@ -168,8 +168,7 @@ func (o *options) checkRemote(cmd *cobra.Command, args []string) error {
 
 // remote shows the last report of another node's agent, or the report of a pod that runs kdiag node there.
 func (o *options) remote(cmd *cobra.Command, env cli.Env, node string) error {
-	asking, _ := o.Budget()
-	ctx, cancel := context.WithTimeout(cmd.Context(), asking)
+	ctx, cancel := o.Within(cmd.Context())
 	defer cancel()
 	r := &checks.Report{}
 	api, agent, err := o.cluster.Agent(ctx, node)

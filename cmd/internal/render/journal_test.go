@@ -3,15 +3,30 @@ package render
 import (
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/judge"
 	"github.com/kdiag/kdiag/checks/units"
+	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/crictl/fake"
+	"github.com/kdiag/kdiag/crictl/gc"
 	"github.com/kdiag/kdiag/journal"
+	"github.com/kdiag/kdiag/plegbench"
+	"github.com/kdiag/kdiag/plegbench/syncloop"
+	"github.com/kdiag/kdiag/plegbench/syncloop/pleg"
+	"github.com/kdiag/kdiag/plegbench/syncloop/podworkers"
+	"github.com/kdiag/kdiag/plegbench/syncloop/reproduce"
 )
 
 // readLog reads and judges logs of package journal; until may be empty.
@@ -224,4 +239,254 @@ func TestJournalFollower(t *testing.T) {
 	if err := closed.Update(full, journal.Event{}); err == nil {
 		t.Error("no error from a writer that is closed")
 	}
+}
+
+// hung is a node with pods whose runtime has not answered for four minutes, and its log.
+func hung(pods int) LoopView {
+	now := time.Date(2026, 3, 1, 12, 30, 45, 0, time.UTC)
+	ago := func(d time.Duration) time.Time { return now.Add(-d) }
+	const why = "PLEG is not healthy: pleg was last seen active 4m2s ago; threshold is 3m0s"
+	s := syncloop.Snapshot{
+		Node: "lab-1", Runtime: "containerd v2.1.4",
+		Loop: syncloop.LoopState{
+			Turns:         1234,
+			LastTurn:      ago(time.Minute),
+			SkippingSince: ago(time.Minute),
+			Why:           why,
+			Updates:       2,
+		},
+		PLEG: pleg.State{
+			LastRelist: ago(242 * time.Second), InProgressSince: ago(4 * time.Minute), Relists: 1200, Failures: 3,
+			Threshold: 3 * time.Minute,
+		},
+		Conditions: []v1.NodeCondition{
+			{Type: v1.NodeMemoryPressure, Status: v1.ConditionFalse},
+			{
+				Type:               v1.NodeReady,
+				Status:             v1.ConditionFalse,
+				Message:            why,
+				LastTransitionTime: metav1.NewTime(ago(time.Minute)),
+			},
+		},
+	}
+	for i := range pods {
+		uid, name := types.UID(fmt.Sprint("uid-", i)), fmt.Sprintf("web-%02d-lab-1", i)
+		s.Pods = append(s.Pods, &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{UID: uid}, Status: v1.PodStatus{Phase: v1.PodPending},
+		})
+		if i > 0 {
+			s.Workers = append(s.Workers, podworkers.WorkerState{
+				UID: uid, Name: "default/" + name, Step: "sync", WaitingInCache: true,
+				Since: ago(time.Duration(i) * time.Second),
+			})
+		}
+	}
+	s.Workers = append(s.Workers, podworkers.WorkerState{
+		UID: "x", Name: "default/old", Step: "terminating", Busy: true, Since: ago(239 * time.Second),
+	})
+	return LoopView{Now: now, Snapshot: s, Log: []string{
+		"I0301 12:30:40.000001    4242 loop.go:161] \"SyncLoop ADD\"\n", "E0301 \"\x1b[31mError\"\n",
+	}}
+}
+
+// stories are views of an incident that was recorded at 15x speed, by the step in which it is.
+func stories(t *testing.T) map[string]LoopView {
+	t.Helper()
+	var doc ReproductionReport
+	load(t, "testdata/reproduction.json", &doc)
+	views := map[string]LoopView{}
+	until := func(name string, last reproduce.What) {
+		v := hung(6)
+		v.Story = &Story{Speed: doc.Speed}
+		v.Story.Scenario, _ = reproduce.Find(doc.Scenario)
+		for _, e := range doc.Events {
+			v.Story.Events = append(v.Story.Events, e)
+			if e.What == last {
+				break
+			}
+		}
+		shift := v.Now.Sub(v.Story.Events[len(v.Story.Events)-1].At.Add(time.Second)) // drawn a second later
+		for i := range v.Story.Events {
+			v.Story.Events[i].At = v.Story.Events[i].At.Add(shift)
+		}
+		if last == reproduce.CleanedUp {
+			v.Story.Report = &doc
+		}
+		views[name] = v
+	}
+	until("1-start", reproduce.Started)
+	until("2-fault", reproduce.PodDied)
+	until("2-pause", reproduce.Lifted)
+	pause := &views["2-pause"].Story.Scenario
+	pause.Times, pause.Pause = 2, fake.Duration(90*time.Second)
+	until("3-recovery", reproduce.Lifted)
+	until("4-cleanup", reproduce.Recovered)
+	until("5-verdict", reproduce.CleanedUp)
+	views["4-cleanup"].Story.Endpoint = "unix:///run/containerd/containerd.sock"
+	return views
+}
+
+func TestDraw(t *testing.T) {
+	views := stories(t)
+	views["syncloop"] = hung(2)
+	for name, v := range views {
+		t.Run(name, func(t *testing.T) {
+			golden(t, "loop-"+name, strings.Join(v.Draw(80, 24, Options{}), "\n")+"\n")
+		})
+	}
+	colored := strings.Join(hung(2).Draw(91, 19, Options{Color: true}), "\n")
+	for _, want := range []string{"\x1b[31mNotReady for 1m: PLEG", "\x1b[33mdefault/old", `[31mE0301 "\x1b[31mError"`} {
+		if !strings.Contains(colored, want) {
+			t.Errorf("no %q in %q", want, colored)
+		}
+	}
+}
+
+// TestDrawFits checks that no line reaches the last column and none is below the screen, in any size.
+func TestDrawFits(t *testing.T) {
+	views := stories(t)
+	views["hung"], views["empty"] = hung(30), LoopView{}
+	for name, v := range views {
+		for width := 2; width < 200; width += 13 {
+			for height := 1; height < 60; height += 7 {
+				lines := v.Draw(width, height, Options{})
+				if len(lines) > height {
+					t.Fatalf("%s, %dx%d: %d lines", name, width, height, len(lines))
+				}
+				for _, line := range lines {
+					if n := columns(line); n >= width {
+						t.Fatalf("%s, %dx%d: a line of %d columns: %q", name, width, height, n, line)
+					}
+				}
+			}
+		}
+	}
+}
+
+// A terminal records what is written to it.
+type terminal struct {
+	mu     sync.Mutex
+	writes []string
+	err    error
+	block  chan struct{} // when not nil, writes wait for it
+}
+
+func (t *terminal) Write(b []byte) (int, error) {
+	if t.block != nil {
+		<-t.block
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.writes = append(t.writes, string(b))
+	return len(b), t.err
+}
+
+func (t *terminal) all() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return append([]string(nil), t.writes...)
+}
+
+func TestProgressLine(t *testing.T) {
+	clean := gc.Progress{Total: 2000, Removed: 990, Skipped: 10, Failed: 1, TimeLeft: 10 * time.Second}
+	for want, show := range map[string]func(p *Progress){
+		"| connecting to the runtime": func(p *Progress) { p.Update(plegbench.Progress{Phase: "connect"}) },
+		"| waiting for the runtime: status calls 49/100, 2 hung": func(p *Progress) {
+			p.Update(plegbench.Progress{Phase: "inspect", Done: 49, Total: 100, Hung: 2})
+		},
+		"| waiting for shop/web-0 app: status calls 99/100": func(p *Progress) {
+			stuck := plegbench.Inspection{Name: "app", Pod: crictl.Pod{Namespace: "shop", Name: "web-0"}}
+			p.Update(plegbench.Progress{Phase: "inspect", Done: 99, Total: 100, Waiting: &stuck})
+		},
+		"| removing 1,001/2,000, 1 failed, 10s left": func(p *Progress) { p.Removing(clean) },
+		`| removing 0/9, paused: slow\x1b`: func(p *Progress) {
+			p.Removing(gc.Progress{Total: 9, Paused: "slow\x1b"})
+		},
+		"| reading x.journal, 333 MiB of 666 MiB, 12 found": func(p *Progress) {
+			p.Reading("/var/log/x.journal", 333<<20, 666<<20, 12)
+		},
+	} {
+		p := NewProgress(io.Discard, false, 80, false)
+		show(p)
+		if got := p.line(0); got != want {
+			t.Errorf("got  %q\nwant %q", got, want)
+		}
+	}
+}
+
+// onTerminal runs a test in fake time with a progress line on a terminal of 40 columns.
+func onTerminal(t *testing.T, name string, test func(t *testing.T, w *terminal, p *Progress)) {
+	t.Run(name, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			var w terminal
+			test(t, &w, NewProgress(&w, true, 40, false))
+		})
+	})
+}
+
+func TestProgress(t *testing.T) {
+	probe := plegbench.Progress{Phase: "probe"}
+	onTerminal(t, "turns while everything hangs, and fits", func(t *testing.T, w *terminal, p *Progress) {
+		p.Update(plegbench.Progress{Phase: "a phase\x1b[2J of a name that is far too long for it", Hung: 3})
+		time.Sleep(2 * time.Second)
+		p.Done()
+		got := w.all()
+		if len(got) < 4 || len(got) > 9 {
+			t.Errorf("drawn %d times in two seconds: %q", len(got), got)
+		}
+		for _, s := range got {
+			line := strings.TrimSuffix(strings.TrimPrefix(s, "\r"), "\x1b[K")
+			if columns(line) > 39 || strings.Contains(line, "\x1b") {
+				t.Errorf("a line of %d columns: %q", columns(line), line)
+			}
+		}
+	})
+	for name, do := range map[string]func(*Progress){
+		"no terminal":        func(p *Progress) { p.tty = false; p.Update(probe) },
+		"nothing to show":    func(*Progress) {},
+		"done at once":       func(p *Progress) { p.Update(probe); p.Done() },
+		"only after the end": func(p *Progress) { p.Done(); p.Update(probe) },
+	} {
+		onTerminal(t, name, func(t *testing.T, w *terminal, p *Progress) {
+			do(p)
+			time.Sleep(time.Second)
+			p.Done()
+			p.Done()
+			time.Sleep(time.Second)
+			if got := w.all(); len(got) != 0 {
+				t.Errorf("drawn %q", got)
+			}
+		})
+	}
+	onTerminal(t, "from many goroutines, and nothing after Done", func(t *testing.T, w *terminal, p *Progress) {
+		var wg sync.WaitGroup
+		for i := range 8 {
+			wg.Go(func() {
+				for j := range 200 {
+					p.Update(plegbench.Progress{Phase: "relist", Done: j, Total: 200})
+					p.Removing(gc.Progress{Removed: i * j})
+					time.Sleep(3 * time.Millisecond)
+				}
+			})
+		}
+		time.Sleep(550 * time.Millisecond)
+		p.Done()
+		drawn := len(w.all())
+		wg.Wait()
+		time.Sleep(time.Second)
+		if got := w.all(); drawn < 2 || len(got) != drawn || got[drawn-1] != "\r\x1b[K" {
+			t.Errorf("drawn %d times, and after Done: %q", drawn, got[drawn:])
+		}
+	})
+	onTerminal(t, "a terminal that is stopped", func(t *testing.T, w *terminal, p *Progress) {
+		w.block = make(chan struct{})
+		p.Update(probe)
+		time.Sleep(time.Second)
+		start := time.Now()
+		p.Done()
+		if got := time.Since(start); got != doneWithin {
+			t.Errorf("Done took %s, want %s", got, doneWithin)
+		}
+		close(w.block)
+	})
 }

@@ -128,8 +128,7 @@ const stdinName = "-"
 
 func run(ctx context.Context, env cli.Env, opts options, files []string) error {
 	debug.SetGCPercent(40) // a sick node is short of memory
-	asking, _ := opts.Budget()
-	within, cancel := context.WithTimeout(ctx, asking)
+	within, cancel := opts.Within(ctx)
 	defer cancel()
 	head := document.Header(env, "stacks", checks.KindStacksReport)
 	all := &dumps.Set{}
