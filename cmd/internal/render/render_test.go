@@ -22,6 +22,7 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/bundle"
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/journal"
 )
 
@@ -242,6 +243,20 @@ func TestEveryAnswer(t *testing.T) {
 				"history", "fleet",
 			}, d.printer) {
 				checkScreen(t, verdict, text)
+			}
+			if r, ok := d.doc.(*journal.Report); ok && strings.HasPrefix(d.name, "journal-") { // the others name web sites
+				page := journalPage(t, r)
+				checkPage(t, page)
+				for _, s := range r.Signatures {
+					count := ` title="records">` + units.Number(s.Count) + "<" // on a narrow screen
+					if !strings.Contains(page, ">"+s.Code+"<") || !strings.Contains(page, count) {
+						t.Errorf("no signature %s with %d records on the page", s.Code, s.Count)
+					}
+				}
+				lasted := func(e journal.Episode) bool { return e.Seconds > 0 }
+				if slices.ContainsFunc(r.Incidents(), lasted) && !strings.Contains(page, "<rect class=\"bad\"") {
+					t.Error("an incident is not drawn")
+				}
 			}
 			if d.printer == "report" {
 				checkWatch(t, d.print(t, Options{Width: 79, Rows: 20}))
