@@ -60,15 +60,16 @@ func run(env cli.Env, flags *cli.Flags, args []string) error {
 	how, header := document.Options(env, flags), document.Header(env, "explain", "CauseDefinitionList")
 	header.Status = checks.Healthy
 	if len(args) == 0 {
-		return render.Definitions(env.Out, header, causes.Docs(), pictures(), how)
+		all := &render.CauseDefinitionList{Header: header, Causes: causes.Docs(), Pictures: pictures()}
+		return render.Definitions(env.Out, all, how)
 	}
 	if strings.EqualFold(args[0], knownBugs) {
 		header.Kind = "AdvisoryList"
-		return render.Advisories(env.Out, header, advisories.All(), how)
+		return render.Advisories(env.Out, &render.KnownBugList{Header: header, Advisories: advisories.All()}, how)
 	}
 	if a, ok := advisories.Lookup(args[0]); ok {
 		header.Kind = "Advisory"
-		return render.Advisory(env.Out, header, a, how)
+		return render.Advisory(env.Out, &render.KnownBug{Header: header, Advisory: a}, how)
 	}
 	d, ok := causes.Doc(args[0])
 	for _, p := range pictures() {
@@ -80,7 +81,7 @@ func run(env cli.Env, flags *cli.Flags, args []string) error {
 		return cli.Usage(fmt.Sprintf("there is no cause %q", args[0]), suggest(args[0]))
 	}
 	header.Kind = "CauseDefinition"
-	return render.Definition(env.Out, header, d, how)
+	return render.Definition(env.Out, &render.CauseDefinition{Header: header, Definition: d}, how)
 }
 
 // pictures are the known ways to hang, in the form of causes.
@@ -151,7 +152,8 @@ Where no kubelet runs, the defaults are printed. NAME is a field of KubeletConfi
 			}
 			header := document.Header(env, "explain settings", "KubeletSettings")
 			header.Status, header.Problems = checks.Healthy, append(header.Problems, all.Problems...)
-			return render.KubeletSettings(env.Out, header, all, document.Options(env, &flags))
+			doc := &render.Settings{Header: header, Explanation: all}
+			return render.KubeletSettings(env.Out, doc, document.Options(env, &flags))
 		},
 	}
 	flags.AddOutput(cmd)

@@ -38,7 +38,6 @@ type options struct {
 	html         string
 	year         int
 	zone         string
-	details      bool
 
 	timed bool // the reading ends by --timeout
 }
@@ -95,7 +94,7 @@ func NewCommand(env cli.Env) *cobra.Command {
 	fs.StringArrayVar(&opts.directories, "directory", nil, "a folder of journal files or text logs; may be repeated")
 	fs.StringArrayVar(&opts.files, "file", nil, "a pattern of files, such as 'system@*.journal'; may be repeated")
 	fs.StringVar(&opts.root, "root", "", "read the journal and logs of a disk mounted here")
-	fs.BoolVar(&opts.details, "details", false, "print all incidents, signatures, sources and notes")
+	fs.BoolVar(&opts.Details, "details", false, "print all incidents, signatures, sources and notes")
 	fs.StringVar(&opts.html, "html", "", "also write the report to this file as one self-contained page")
 	fs.IntVar(&opts.year, "year", 0, "year of the last record, for logs without years")
 	fs.StringVar(&opts.zone, "zone", "", "time zone of times without one, such as +08:00 (default: this machine's)")
@@ -316,7 +315,7 @@ func (s *session) finish(ctx, limited context.Context, r *journal.Report, readin
 // print prints the whole answer, after following in text only how it ended; it writes the page, and prints on
 // standard error what the answer is without, where its format does not show that to a person.
 func (s *session) print(r *journal.Report) error {
-	show := func() error { return render.JournalReport(s.env.Out, r, s.how, s.opts.details) }
+	show := func() error { return render.JournalReport(s.env.Out, r, s.how) }
 	if s.opts.follow && s.how.Format == render.Text {
 		show = func() error { return render.JournalHeadline(s.env.Out, r, s.how) }
 	}
@@ -387,7 +386,7 @@ func (s *session) nothing(r *journal.Report, reading journal.Options, err error,
 			}
 		}
 		judge.Journal(r)
-		if err := render.JournalReport(s.env.Out, r, s.how, s.opts.details); err != nil {
+		if err := render.JournalReport(s.env.Out, r, s.how); err != nil {
 			return err
 		}
 	}

@@ -16,14 +16,14 @@ import (
 	"github.com/kdiag/kdiag/checks/units"
 )
 
-// A definitionDoc is the JSON form of a cause's documentation.
-type definitionDoc struct {
+// A CauseDefinition is the document of kdiag explain CAUSE.
+type CauseDefinition struct {
 	checks.Header
 	checks.Definition
 }
 
-// A definitionsDoc is the JSON form of the list of causes.
-type definitionsDoc struct {
+// A CauseDefinitionList is the document of kdiag explain.
+type CauseDefinitionList struct {
 	checks.Header
 	Causes []checks.Definition `json:"causes"`
 	// Pictures are the known ways to hang that a goroutine dump can show; their rootOf are the causes that they support.
@@ -31,15 +31,15 @@ type definitionsDoc struct {
 }
 
 // Definition prints the documentation of one cause.
-func Definition(w io.Writer, h checks.Header, d checks.Definition, o Options) error {
+func Definition(w io.Writer, d *CauseDefinition, o Options) error {
 	line := o.brief().prose(d.Code + ": " + d.Title)
-	return write(w, o, definitionDoc{h, d}, func(p *page) { p.definition(d) }, line)
+	return write(w, o, d, func(p *page) { p.definition(d.Definition) }, line)
 }
 
 // Definitions prints the lists of causes and of known pictures that kdiag explain can explain.
-func Definitions(w io.Writer, h checks.Header, ds, pictures []checks.Definition, o Options) error {
+func Definitions(w io.Writer, d *CauseDefinitionList, o Options) error {
 	t := table{align: "ll"}
-	all := slices.Concat(ds, pictures)
+	all := slices.Concat(d.Causes, d.Pictures)
 	for i, d := range all {
 		if i > 0 && d.Area != all[i-1].Area {
 			t.add("", "")
@@ -49,12 +49,12 @@ func Definitions(w io.Writer, h checks.Header, ds, pictures []checks.Definition,
 		}
 		t.rows = append(t.rows, []span{{d.Code, strong}, plain(d.Title)})
 	}
-	return write(w, o, definitionsDoc{h, ds, pictures}, func(p *page) {
+	return write(w, o, d, func(p *page) {
 		p.table(t)
 		p.blank()
 		p.text(0, "More: kdiag explain CODE shows what it means, how to confirm it and how to fix it; kdiag explain "+
 			"advisories lists known bugs.")
-	}, units.Number(len(ds))+" causes; kdiag explain CODE explains one")
+	}, units.Number(len(d.Causes))+" causes; kdiag explain CODE explains one")
 }
 
 // definition writes what a cause means, how to confirm it and what helps.
@@ -110,29 +110,29 @@ func (p *page) confirm(s string) {
 	p.flow(lead, 4, plain(p.prose(text)))
 }
 
-// An advisoryDoc is the JSON form of a known bug.
-type advisoryDoc struct {
+// A KnownBug is the document of kdiag explain ID.
+type KnownBug struct {
 	checks.Header
 	advisories.Advisory
 }
 
-// An advisoriesDoc is the JSON form of the list of known bugs.
-type advisoriesDoc struct {
+// A KnownBugList is the document of kdiag explain advisories.
+type KnownBugList struct {
 	checks.Header
 	Advisories []advisories.Advisory `json:"advisories"`
 }
 
 // Advisory prints a known bug.
-func Advisory(w io.Writer, h checks.Header, a advisories.Advisory, o Options) error {
+func Advisory(w io.Writer, a *KnownBug, o Options) error {
 	line := o.brief().prose(a.ID + ": " + a.Title)
-	return write(w, o, advisoryDoc{h, a}, func(p *page) { p.advisory(a) }, line)
+	return write(w, o, a, func(p *page) { p.advisory(a.Advisory) }, line)
 }
 
 // Advisories prints the list of known bugs, which are grouped by component.
-func Advisories(w io.Writer, h checks.Header, list []advisories.Advisory, o Options) error {
-	return write(w, o, advisoriesDoc{h, list}, func(p *page) {
-		for i, a := range list {
-			if i == 0 || a.Component != list[i-1].Component {
+func Advisories(w io.Writer, list *KnownBugList, o Options) error {
+	return write(w, o, list, func(p *page) {
+		for i, a := range list.Advisories {
+			if i == 0 || a.Component != list.Advisories[i-1].Component {
 				p.heading(a.Component)
 			}
 			p.flow([]span{plain("  "), {a.ID, strong}, plain("  ")}, 4, plain(a.Title))
@@ -140,7 +140,7 @@ func Advisories(w io.Writer, h checks.Header, list []advisories.Advisory, o Opti
 		}
 		p.blank()
 		p.text(0, "More: kdiag explain ID shows one with its symptom, fix and sources.")
-	}, units.Number(len(list))+" known bugs; kdiag explain ID explains one")
+	}, units.Number(len(list.Advisories))+" known bugs; kdiag explain ID explains one")
 }
 
 func (p *page) advisory(a advisories.Advisory) {
@@ -167,26 +167,26 @@ func versions(a advisories.Advisory) string {
 	return affected + "; fixed in " + strings.Join(a.Fixed, ", ")
 }
 
-// A settingsDoc is the document of kdiag explain settings.
-type settingsDoc struct {
+// Settings are the document of kdiag explain settings.
+type Settings struct {
 	checks.Header
 	kubelet.Explanation
 }
 
 // KubeletSettings prints what a kubelet runs with: as a table; a single setting, and with Details each, with its text.
-func KubeletSettings(w io.Writer, h checks.Header, e kubelet.Explanation, o Options) error {
+func KubeletSettings(w io.Writer, e *Settings, o Options) error {
 	other := only(e.Settings, func(s kubelet.Explained) bool { return s.Value != s.Default })
 	line := units.Count(len(other), "setting") + " not at the default; kdiag explain settings NAME explains one"
-	return write(w, o, settingsDoc{h, e}, func(p *page) { p.settings(h, e) }, line)
+	return write(w, o, e, func(p *page) { p.settings(e) }, line)
 }
 
-func (p *page) settings(h checks.Header, e kubelet.Explanation) {
+func (p *page) settings(e *Settings) {
 	if e.PID > 0 {
 		from := append([]string{"its arguments"}, e.Files...)
 		p.text(0, p.prose("Settings of "+e.Process+" (pid "+strconv.Itoa(e.PID)+"), from "+units.List(from)+
 			"; * is not the default."))
 	}
-	p.list("", span{"?", warn}, h.Problems, len(h.Problems))
+	p.list("", span{"?", warn}, e.Header.Problems, len(e.Header.Problems))
 	p.blank()
 	brief := len(e.Settings) > 1 && !p.details
 	if brief {

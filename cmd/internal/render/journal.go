@@ -12,9 +12,9 @@ import (
 )
 
 // JournalReport prints the answer of kdiag journal: text on one screen, or with all details.
-func JournalReport(w io.Writer, r *journal.Report, o Options, details bool) error {
+func JournalReport(w io.Writer, r *journal.Report, o Options) error {
 	return write(w, o, r, func(p *page) {
-		if details {
+		if o.Details {
 			textOf(p, r).write()
 		} else {
 			p.journal(r)
@@ -118,8 +118,10 @@ type journalDoc struct {
 	examples bool // show the first record of each signature
 }
 
-// textOf returns the answer as text. JSON and the page that --html writes have more of it.
+// textOf returns the answer as text. JSON and the page that --html writes have more of it, also with details: lists of
+// a log may be long.
 func textOf(p *page, r *journal.Report) *journalDoc {
+	p.details = false
 	return &journalDoc{p, p.cleaner, calendarOf(r), r, 3, 14, 5, false}
 }
 

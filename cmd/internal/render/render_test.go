@@ -76,24 +76,8 @@ var printers = map[string]printer{
 	"bundle": printerOf(func(w io.Writer, m *bundle.Manifest, o Options) error {
 		return BundleList(w, m, len(m.Problems) == 0, o)
 	}),
-	"journal": printerOf(func(w io.Writer, r *journal.Report, o Options) error {
-		return JournalReport(w, r, o, o.Details)
-	}),
-	"cause": printerOf(func(w io.Writer, d *definitionDoc, o Options) error {
-		return Definition(w, d.Header, d.Definition, o)
-	}),
-	"causes": printerOf(func(w io.Writer, d *definitionsDoc, o Options) error {
-		return Definitions(w, d.Header, d.Causes, d.Pictures, o)
-	}),
-	"advisory": printerOf(func(w io.Writer, d *advisoryDoc, o Options) error {
-		return Advisory(w, d.Header, d.Advisory, o)
-	}),
-	"advisories": printerOf(func(w io.Writer, d *advisoriesDoc, o Options) error {
-		return Advisories(w, d.Header, d.Advisories, o)
-	}),
-	"settings": printerOf(func(w io.Writer, d *settingsDoc, o Options) error {
-		return KubeletSettings(w, d.Header, d.Explanation, o)
-	}),
+	"journal": printerOf(JournalReport), "cause": printerOf(Definition), "causes": printerOf(Definitions),
+	"advisory": printerOf(Advisory), "advisories": printerOf(Advisories), "settings": printerOf(KubeletSettings),
 }
 
 // A document is an answer of one of the commands, and how it is printed.
