@@ -6,19 +6,23 @@ package main
 import (
 	"bytes"
 	"embed"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"text/template"
 	"time"
 
 	"github.com/spf13/cobra/doc"
 
+	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/advisories"
 	"github.com/kdiag/kdiag/checks/causes"
 	"github.com/kdiag/kdiag/cmd/internal/app"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
@@ -102,4 +106,109 @@ func writePage(dir, name string, list any) error {
 		return err
 	}
 	return os.WriteFile(filepath.Join(dir, name), page.Bytes(), 0o644)
+}
+
+// A schema is a JSON Schema, as far as kdiag's documents need one. encoding/json sorts its keys.
+type schema map[string]any
+
+// writeSchemas writes a JSON Schema for each kind of document.
+func writeSchemas(dir string) error {
+	for kind, doc := range render.Documents() {
+		g := generator{defs: schema{}}
+		root := g.object(reflect.TypeOf(doc))
+		root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+		root["$id"] = "https://raw.githubusercontent.com/kdiag/kdiag/main/docs/schema/" + kind + ".json"
+		root["title"] = kind
+		root["$defs"] = g.defs
+		root["properties"].(schema)["apiVersion"] = schema{"const": checks.APIVersion}
+		root["properties"].(schema)["kind"] = schema{"const": kind}
+		data, err := json.MarshalIndent(root, "", "  ")
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, kind+".json"), append(data, '\n'), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A generator makes the schema of one document out of its Go type.
+type generator struct{ defs schema }
+
+// object describes a struct. Fields may be added in later versions, so others are allowed.
+func (g generator) object(t reflect.Type) schema {
+	properties, required := schema{}, []string{}
+	g.fields(t, properties, &required, true)
+	return schema{"type": "object", "properties": properties, "required": required}
+}
+
+// fields adds the fields of a struct, and of those embedded in it: an outer one hides an inner one of its name. The
+// fields of an embedded pointer may all be missing.
+func (g generator) fields(t reflect.Type, properties schema, required *[]string, there bool) {
+	var embedded []reflect.StructField
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case f.Anonymous && name == "":
+			embedded = append(embedded, f)
+			continue
+		case name == "" || name == "-" || properties[name] != nil:
+			continue
+		}
+		properties[name] = g.of(f.Type)
+		if there && !strings.Contains(options, "omit") {
+			*required = append(*required, name)
+		}
+	}
+	for _, f := range embedded {
+		if f.Type.Kind() == reflect.Pointer {
+			// The outermost pointer of a document is always there; only a census may be missing.
+			g.fields(f.Type.Elem(), properties, required, there && f.Name != "Census" && f.Name != "Speed")
+			continue
+		}
+		g.fields(f.Type, properties, required, there)
+	}
+}
+
+// enums are the values of the types that have few.
+func enums() map[reflect.Type][]string {
+	return map[reflect.Type][]string{
+		reflect.TypeFor[checks.Verdict]():  {"healthy", "degraded", "unhealthy", "unknown"},
+		reflect.TypeFor[checks.Severity](): {"critical", "warning"},
+		reflect.TypeFor[checks.Status]():   {"ok", "warning", "critical", "unknown", "skipped"},
+	}
+}
+
+// of describes a type. Structs stand in $defs, under their Go names.
+func (g generator) of(t reflect.Type) schema {
+	if values, ok := enums()[t]; ok {
+		return schema{"type": "string", "enum": values}
+	}
+	if t == reflect.TypeFor[time.Time]() {
+		return schema{"type": "string", "format": "date-time"}
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return g.of(t.Elem())
+	case reflect.Struct:
+		name := t.Name()
+		if g.defs[name] == nil {
+			g.defs[name] = true // while it is described, it may name itself
+			g.defs[name] = g.object(t)
+		}
+		return schema{"$ref": "#/$defs/" + name}
+	case reflect.Slice, reflect.Array:
+		return schema{"type": "array", "items": g.of(t.Elem())}
+	case reflect.Map:
+		return schema{"type": "object", "additionalProperties": g.of(t.Elem())}
+	case reflect.String:
+		return schema{"type": "string"}
+	case reflect.Bool:
+		return schema{"type": "boolean"}
+	case reflect.Float64:
+		return schema{"type": "number"}
+	}
+	return schema{"type": "integer"}
 }

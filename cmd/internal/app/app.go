@@ -32,7 +32,6 @@ import (
 	"github.com/kdiag/kdiag/cmd/internal/exitedcmd"
 	"github.com/kdiag/kdiag/cmd/internal/explaincmd"
 	"github.com/kdiag/kdiag/cmd/internal/fleetcmd"
-	"github.com/kdiag/kdiag/cmd/internal/gccmd"
 	"github.com/kdiag/kdiag/cmd/internal/historycmd"
 	"github.com/kdiag/kdiag/cmd/internal/journalcmd"
 	"github.com/kdiag/kdiag/cmd/internal/mcpcmd"
@@ -194,7 +193,7 @@ func commands() []command {
 		{"runtime", nodecmd.NewRuntime},
 		{"relist", nodecmd.NewRelist},
 		{"exited", exitedcmd.NewCommand},
-		{"gc-exited", gccmd.NewCommand},
+		{"gc-exited", exitedcmd.NewCleanUp},
 		{"journal", journalcmd.NewCommand},
 		{"mcp", mcpcmd.NewCommand},
 		{"history", historycmd.NewCommand},

@@ -1,4 +1,4 @@
-package gccmd
+package exitedcmd
 
 import (
 	"testing"
