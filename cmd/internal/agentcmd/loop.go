@@ -316,7 +316,7 @@ func sample(now *observation) checks.LookSample {
 // mostHung bounds the hung calls of a sample: the oldest show where it began.
 const mostHung = 8
 
-// wait waits for the observation and the archive under way. The error is that of ctx, if it ends first.
+// wait waits for the observation and the archive under way. It returns an error if ctx ends first.
 func (s *service) wait(ctx context.Context) error {
 	_, err := deadline.Run(ctx, "ending", func(context.Context) (any, error) {
 		s.work.Wait()

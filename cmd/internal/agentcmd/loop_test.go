@@ -73,8 +73,8 @@ func (s *script) run(t *testing.T, d time.Duration, change func(*service)) *serv
 	return a
 }
 
-// TestLoop looks closely for two minutes when something begins, each 20 minutes, and takes evidence of that at most once
-// in an hour.
+// TestLoop looks closely for two minutes when something begins, every 20 minutes, and takes evidence at most once in an
+// hour.
 func TestLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{sick: func(after time.Duration) bool {

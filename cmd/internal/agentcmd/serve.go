@@ -167,7 +167,7 @@ func (s *service) sendCapture(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	defer f.Close()
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(captureTime)) // that of the server is a minute
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(captureTime)) // the server allows a minute
 	w.Header().Set("Content-Type", "application/zstd")
 	http.ServeContent(w, req, "", c.At, f)
 }

@@ -78,7 +78,7 @@ func printHelp(w io.Writer, cmd *cobra.Command, width int) {
 	}
 }
 
-// printCommands writes the subcommands, those of kdiag itself in groups.
+// printCommands writes the subcommands; kdiag itself has groups of them.
 func printCommands(w io.Writer, cmd *cobra.Command, width int) {
 	other := group{title: "Commands"}
 	var groups []group

@@ -25,7 +25,7 @@ const (
 	ExitUnknown = 2 // could not tell: bad usage, no permission, no runtime to ask, interrupted
 )
 
-// Sockets are those of a runtime in this process. Tests replace the kernel's, which are nil, by some in memory.
+// Sockets open the sockets of a runtime in this process. They are nil for the kernel's; tests have some in memory.
 type Sockets struct {
 	Listen func(path string) (net.Listener, error)
 	Dial   func(ctx context.Context, path string) (net.Conn, error)
@@ -114,7 +114,7 @@ func (e Env) Color(mode string) bool {
 // version is set for a release: -ldflags "-X github.com/kdiag/kdiag/cmd/internal/cli.version=v1.2.3".
 var version string
 
-// Version returns kdiag's version: that of the release, else the one that the Go command stamps into the binary.
+// Version returns the version of the release, else the one that the Go command stamps into the binary.
 func Version() string {
 	if version != "" {
 		return version

@@ -18,7 +18,7 @@ const Zoned = time.DateTime + " -07:00"
 //	03:12       the last time that it was that late
 //	-15m, 15m   before now
 //
-// What has no zone is in that of now.
+// A time without a zone is in the zone of now.
 func parseWhen(text string, now time.Time) (time.Time, error) {
 	for _, layout := range []string{time.RFC3339Nano, time.DateTime, "2006-01-02 15:04", time.DateOnly} {
 		if at, err := time.ParseInLocation(layout, text, now.Location()); err == nil {

@@ -407,7 +407,7 @@ type kill struct {
 }
 
 // readKilled returns the analysis of the goroutines that a daemon wrote into its log when systemd's watchdog ended it,
-// with SIGABRT; nil where there is none. A Watch reads those of each kill once.
+// with SIGABRT; nil where there is none. A Watch reads the goroutines of each kill once.
 func (c *collector) readKilled(ctx context.Context, logs *journal.Report) *checks.StacksReport {
 	killed := facts.CountOf(logs, signature.WatchdogTimeout)
 	if killed == nil || killed.Last == nil || len(logs.Dumped) == 0 {

@@ -186,8 +186,8 @@ main.f()
 	main.go:1
 `
 
-// TestFromStacks reads the dumps of a bundle. Of two of one process the earlier is evidence of what stands still, without
-// which a wait for the disk that has no time means nothing.
+// TestFromStacks reads the dumps of a bundle. Without an earlier dump of the process nothing shows that a goroutine
+// stands still in a wait for the disk.
 func TestFromStacks(t *testing.T) {
 	for _, before := range []map[string]string{{}, {"stacks/runtime-9-before.txt": beside}} {
 		files := map[string]string{

@@ -100,7 +100,7 @@ func (w *Watch) Observe(ctx context.Context, closely bool) (*Collection, error) 
 	return node, nil
 }
 
-// Close abandons what is under way.
+// Close abandons the calls under way.
 func (w *Watch) Close() {
 	if w.conn != nil {
 		w.collector.monitor.Close()

@@ -48,7 +48,8 @@ func Options(env cli.Env, f *cli.Flags) render.Options {
 
 // Show prints a document, and maps its verdict to the exit code.
 func Show[D any](
-	ctx context.Context, env cli.Env, f *cli.Flags, doc D, v checks.Verdict, print func(io.Writer, D, render.Options) error,
+	ctx context.Context, env cli.Env, f *cli.Flags, doc D, v checks.Verdict,
+	print func(io.Writer, D, render.Options) error,
 ) error {
 	if err := print(env.Out, doc, Options(env, f)); err != nil {
 		return err

@@ -46,7 +46,7 @@ func Capture(
 	in.Socket = conn.Socket
 	var chosen []host.Process
 	switch which.Shims {
-	case "", "stuck": // those of another runtime on this host are left alone
+	case "", "stuck": // another runtime on this host keeps its shims
 		if !which.Runtime && which.Shims == "" {
 			break
 		}

@@ -122,7 +122,7 @@ func (o *censusOptions) stored(ctx context.Context, env cli.Env) error {
 	if err := s.Decode(bundle.ExitedName, doc); err != nil {
 		return err
 	}
-	// The steps are not those of the archive, which anybody may have written.
+	// The archive has steps too, but anybody may have written it.
 	doc.Next, doc.NextSteps = o.gc, nil
 	if doc.Census != nil && doc.Total > 0 {
 		doc.NextSteps = snapshot.CensusSteps(o.gc)

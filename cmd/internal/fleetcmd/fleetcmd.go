@@ -170,7 +170,7 @@ func (v *view) take(s *fleet.Snapshot) bool {
 	head.GeneratedAt, head.Status, head.Problems, head.NextSteps = r.GeneratedAt, r.Status, r.Problems, r.NextSteps
 	r.Header, r.Cluster = head, v.name
 	for _, g := range r.Groups {
-		for i := range g.NextSteps { // those of the header are the same
+		for i := range g.NextSteps { // the header has the same ones
 			g.NextSteps[i].Command = v.command(g.NextSteps[i].Command)
 		}
 	}

@@ -122,7 +122,7 @@ func (o *options) check(cmd *cobra.Command, args []string) error {
 // stdinName is how a person names standard input.
 const stdinName = "-"
 
-// reading turns the options into those of package journal. from are the logs of --from.
+// reading returns the options for package journal. from are the logs of --from.
 func (o *options) reading(env cli.Env, args []string, from []journal.Input) (r journal.Options, err error) {
 	now := env.Now()
 	r = journal.Options{Units: o.units, Boot: o.boot, Now: env.Now, Local: now.Location(), Year: o.year}

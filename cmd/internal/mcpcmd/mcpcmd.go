@@ -63,7 +63,7 @@ variables nor command lines of containers.`,
 const (
 	// maxText bounds an answer, in bytes: some 8,000 tokens.
 	maxText = 32 << 10
-	// maxOutput bounds what is read of a command, in bytes.
+	// maxOutput bounds the output that is read of a command, in bytes.
 	maxOutput = 16 << 20
 	// maxTime bounds a command. All end by themselves before, but for logs of many gigabytes.
 	maxTime = 5 * time.Minute

@@ -117,7 +117,7 @@ func (p *page) cause(c checks.Cause, f fold, numbers map[string]int) int {
 	return len(c.NextSteps) - len(steps)
 }
 
-// evidence writes the signs for and against, and what is missing.
+// evidence writes the signs for and against, and missing ones.
 func (p *page) evidence(e checks.Evidence, f fold) {
 	p.folded("+", e.For, f.supports)
 	p.folded("-", e.Against, f.others)
@@ -150,7 +150,7 @@ func (p *page) moreLine(c conclusion, steps int) {
 		more = append(more, "kdiag explain "+p.prose(c.causes[0].Code))
 		all := c.causes[0].NextSteps
 		if last := all[max(len(all)-1, 0):]; steps > 0 && len(last) > 0 &&
-			strings.HasPrefix(last[0].Command, "kdiag explain ") { // that of a known bug, which is not printed
+			strings.HasPrefix(last[0].Command, "kdiag explain ") { // about a known bug, which is not printed
 			more = append(more, p.clean(last[0].Command)+" (known bug)")
 		}
 	}
@@ -174,7 +174,7 @@ func moreSteps(n int) string {
 // moreOf writes the commands that show more.
 func (p *page) moreOf(more []string) {
 	if slices.ContainsFunc(more, func(s string) bool { return columns(s) > p.wrap-6 }) {
-		p.put(span{"More", strong}, plain(": "+more[0])) // the terminal wraps what is too long, so that it can be copied
+		p.put(span{"More", strong}, plain(": "+more[0])) // the terminal wraps a long line, which can be copied
 		for _, s := range more[1:] {
 			p.put(plain("      " + s))
 		}
@@ -354,7 +354,7 @@ func (c cleaner) runtimeName(r checks.Runtime) string {
 	return name
 }
 
-// causeHeading writes what a further cause is: the headline has that of the first.
+// causeHeading writes the title of a further cause: the headline has the first one.
 func (p *page) causeHeading(c checks.Cause) {
 	text := confidence(c.Confidence)
 	if c.CausedBy != "" {

@@ -361,7 +361,7 @@ func (p *page) gcMeasured(r *GCReport) {
 	p.runtime(r.Runtime)
 }
 
-// candidates writes what is to be removed, by pod and container.
+// candidates writes the objects to remove, by pod and container.
 func (p *page) candidates(r *GCReport) {
 	t, all := table{indent: 2, align: "lrrl", head: []string{"pod (container)", "count", "created", ""}}, r.Plan.Count()
 	for _, c := range top(p, all) {

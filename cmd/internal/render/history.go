@@ -184,7 +184,7 @@ func (d *historyDoc) body(f fold) {
 
 // An event is a line of what happened.
 type event struct {
-	rank int // those of the highest are left out first, and those of 0 never
+	rank int // events of the highest rank are left out first, of rank 0 never
 	at   time.Time
 	what span
 	text string
@@ -299,7 +299,7 @@ func historySigns() []sign {
 	return all
 }
 
-// laneRelist is the lane of the sparkline; the others are those of causes.
+// laneRelist is the lane of the sparkline; each other lane has a cause.
 const laneRelist = "relist"
 
 // timeline returns the picture of a part of a history: how long relists took, and when each cause was there.

@@ -305,8 +305,8 @@ func stories(t *testing.T) map[string]LoopView {
 	return views
 }
 
-// TestDraw draws each view on a terminal of 80 columns and 24 lines, in colour, and in any size, in which no line reaches
-// the last column and none is below the screen.
+// TestDraw draws each view on a terminal of 80 columns and 24 lines, in colour, and in any size: no line may reach the
+// last column or be below the screen.
 func TestDraw(t *testing.T) {
 	views := stories(t)
 	views["syncloop"] = hung(2)

@@ -68,7 +68,7 @@ func signOf(name string) sign {
 // lanes are the rows of a picture from top to bottom.
 func lanes() []string { return []string{lanePLEG, "kubelet", "runtime", "kernel", "node"} }
 
-// lanePLEG is the lane of the episodes; the others are those of the events.
+// lanePLEG is the lane of the episodes; events are in the others.
 const lanePLEG = "PLEG"
 
 // timelinesOf returns the picture of all that a report covers and, where that shows the incident of the headline too

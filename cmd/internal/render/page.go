@@ -26,7 +26,7 @@ type page struct {
 	glyph     glyphs
 	details   bool
 	rerun     string // the command that prints more; empty where that follows from the document
-	simulated bool   // what is printed is about no real node, so its commands must not act on one
+	simulated bool   // there is no such node, so the commands must not act on one
 }
 
 // unwrapped is the width of text that is not wrapped.

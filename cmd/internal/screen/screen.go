@@ -31,7 +31,7 @@ const (
 // A Screen is a terminal to draw on.
 type Screen struct {
 	out  io.Writer
-	err  io.Writer // for what is written when the picture is gone
+	err  io.Writer // for a message after the picture is gone
 	size func() (width, height int, err error)
 	keys io.Reader               // nil where nobody can type
 	mute func() (restore func()) // ends the echo of what is typed, and the wait for the end of a line

@@ -235,7 +235,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		return err
 	}
 	defer closeLog()
-	verbosity := 2 // that of most distributions' kubelets
+	verbosity := 2 // as most distributions set it
 	if len(opts.kubelet["v"]) > 0 {
 		verbosity = int(kubelet.Logging.Verbosity)
 	}
