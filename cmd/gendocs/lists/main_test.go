@@ -25,7 +25,7 @@ func TestListsAreFresh(t *testing.T) {
 	}
 }
 
-// TestRecipe follows CONTRIBUTING.md in an overlay of the module: it adds a cause, a check, a signature and an advisory,
+// TestRecipe follows CONTRIBUTING.md in an overlay of the module: it adds a cause, a check, a signature, an advisory,
 // runs the generators, and has a test there look for them in the pages, the completions and the reports.
 func TestRecipe(t *testing.T) {
 	archive, err := txtar.ParseFile("testdata/recipe.txtar")

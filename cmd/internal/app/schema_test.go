@@ -32,7 +32,8 @@ func TestSchemas(t *testing.T) {
 	box := t.TempDir()
 	blank, archive := filepath.Join(box, "blank.log"), filepath.Join(box, "b.tar.zst")
 	must(t, os.WriteFile(blank, []byte("nothing of interest\n"), 0o600))
-	const dump, log = "../../../checks/stacks/testdata/dumps/kubelet-pleg.txt", "../../../journal/testdata/incidents/H3.log.gz"
+	const dump = "../../../checks/stacks/testdata/dumps/kubelet-pleg.txt"
+	const log = "../../../journal/testdata/incidents/H3.log.gz"
 	tell(t, filepath.Join(box, "agent"), incident)
 	nodes := nodesOf(t, map[string]string{"a": "", "b": pleg, "c": "?"}, nil)
 	flags, _ := agentCluster(t, 0)

@@ -59,38 +59,30 @@ func (c *Flags) CompleteNode(
 	ctx, cancel := context.WithTimeout(cmd.Context(), completeTime)
 	defer cancel()
 	var names []string
-	if cfg, _, err := c.Config(); err == nil {
-		if cluster, err := c.Connect(cfg); err == nil {
-			names = cluster.Nodes(ctx)
-		}
+	if cluster, _, _, err := c.Connect(); err == nil {
+		names = cluster.Nodes(ctx)
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// Config reads the kubeconfig and returns the configuration and the name of its context, which is empty in a pod. A
-// file system that hangs is an error.
-func (c *Flags) Config() (*rest.Config, string, error) {
-	var name string
+// Connect reads the kubeconfig and returns a client, the URL of the server, and the name of the context, which is empty
+// in a pod. A file system that hangs is an error.
+func (c *Flags) Connect() (cluster *fleet.Cluster, server, name string, err error) {
 	cfg, err := cli.Look(cmp.Or(c.Kubeconfig, "the kubeconfig"), func() (cfg *rest.Config, err error) {
 		cfg, name, err = c.config()
 		return cfg, err
 	})
 	if err != nil {
-		return nil, "", cli.Usage("finding the API server: "+err.Error(),
+		return nil, "", "", cli.Usage("finding the API server: "+err.Error(),
 			"name a kubeconfig with --kubeconfig FILE and its context with --context NAME")
 	}
-	return cfg, name, nil
-}
-
-// Connect returns a client for a configuration, which may name more files.
-func (c *Flags) Connect(cfg *rest.Config) (*fleet.Cluster, error) {
-	cluster, err := cli.Look("a file that the kubeconfig names", func() (*fleet.Cluster, error) {
+	cluster, err = cli.Look("a file that the kubeconfig names", func() (*fleet.Cluster, error) {
 		return fleet.Connect(cfg)
 	})
 	if err != nil {
-		return nil, cli.Usage(err.Error(), "look at the cluster and the user of this context in the kubeconfig")
+		err = cli.Usage(err.Error(), "look at the cluster and the user of this context in the kubeconfig")
 	}
-	return cluster, nil
+	return cluster, cfg.Host, name, err
 }
 
 func (c *Flags) loader() clientcmd.ClientConfig {
@@ -125,11 +117,7 @@ const oldReport = 90 * time.Second
 
 // Agent finds the agent of a node in the cluster that the flags mean.
 func (c *Flags) Agent(ctx context.Context, node string) (*fleet.Cluster, *fleet.Agent, error) {
-	cfg, _, err := c.Config()
-	if err != nil {
-		return nil, nil, err
-	}
-	cluster, err := c.Connect(cfg)
+	cluster, _, _, err := c.Connect()
 	if err != nil {
 		return nil, nil, err
 	}

@@ -104,23 +104,19 @@ func (o *options) check(cmd *cobra.Command) error {
 }
 
 func run(ctx context.Context, env cli.Env, opts *options) error {
-	cfg, name, err := opts.cluster.Config()
-	if err != nil {
-		return err
-	}
-	cluster, err := opts.cluster.Connect(cfg)
+	cluster, server, name, err := opts.cluster.Connect()
 	if err != nil {
 		return err
 	}
 	within, cancel := opts.Within(ctx)
 	defer cancel()
 	s, err := cluster.Read(within, fleet.Options{Selector: opts.selector, Pods: opts.pods})
-	cli.Log(env, opts.Verbose).Debug("read", "server", cfg.Host, "context", name, "selector", opts.selector, "err", err)
+	cli.Log(env, opts.Verbose).Debug("read", "server", server, "context", name, "selector", opts.selector, "err", err)
 	switch {
 	case ctx.Err() != nil:
 		return &cli.ExitError{Code: cli.ExitUnknown}
 	case err != nil:
-		return cli.Fail(fmt.Errorf("asking %s: %w", cfg.Host, err), cli.ExitUnknown, fleet.Hint(err))
+		return cli.Fail(fmt.Errorf("asking %s: %w", server, err), cli.ExitUnknown, fleet.Hint(err))
 	}
 	if opts.logs {
 		progress := document.NewProgress(env)

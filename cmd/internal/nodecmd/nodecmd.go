@@ -180,7 +180,8 @@ func (o *options) remote(cmd *cobra.Command, env cli.Env, node string) error {
 		progress := document.NewProgress(env)
 		progress.Update(plegbench.Progress{Phase: "running kdiag in a pod on " + node})
 		r, err = api.Debug(ctx, fleet.DebugOptions{
-			Node: node, Image: o.image, Released: cli.Image(), Start: o.start, Run: min(cli.DefaultTimeout, (o.Timeout-o.start)/2),
+			Node: node, Image: o.image, Released: cli.Image(), Start: o.start,
+			Run:  min(cli.DefaultTimeout, (o.Timeout-o.start)/2),
 			Left: func(problem string) { _, _ = fmt.Fprintln(env.Err, "kdiag: "+render.Printable(problem)) },
 		})
 		progress.Done()
