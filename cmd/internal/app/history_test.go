@@ -19,8 +19,9 @@ import (
 // A story is what an agent records.
 type story struct {
 	*recorder.Recorder
-	day time.Time
-	now time.Time
+	day   time.Time
+	now   time.Time
+	began time.Time // the incident; zero before it
 	// What the looks find.
 	status checks.Verdict
 	list   float64
@@ -67,31 +68,33 @@ func (s *story) looks(until string, every time.Duration) {
 	}
 }
 
-// becomes is a change of a cause that the present look noticed.
-func (s *story) becomes(at, from, to, cause string, by, summary, incident string) {
-	severity := checks.Critical
-	if cause == "RuntimeSlow" {
-		severity = checks.Warning
+// becomes is a change of a cause that the present look noticed. All are of the incident that the first one began.
+func (s *story) becomes(at, from, to, cause string) {
+	told := map[string]checks.Transition{
+		"RuntimeSlow": {Severity: checks.Warning, Summary: "relists take 9s"},
+		"RuntimeHung": {Severity: checks.Critical, Summary: "containerd accepts calls and answers none"},
+		"PLEGUnhealthy": {
+			Severity: checks.Critical, Summary: "the kubelet reports that PLEG is not healthy", CausedBy: "RuntimeHung",
+		},
+	}[cause]
+	if s.began.IsZero() {
+		s.began = s.at(at)
 	}
-	s.Append(s.now, recorder.KindTransition, checks.Transition{
-		At: s.at(at), Noticed: s.now, From: from, To: to, Cause: cause, Severity: severity, Summary: summary,
-		CausedBy: by, Incident: s.at(incident),
-	})
+	told.At, told.Noticed, told.From, told.To, told.Cause, told.Incident = s.at(at), s.now, from, to, cause, s.began
+	s.Append(s.now, recorder.KindTransition, told)
 }
 
 const ledger = "payments/ledger-db-0 ledger"
 
 // incident is a runtime that becomes slow, hangs, is thawed, and a node that loses its power later.
 func incident(s *story) {
-	const slow, hung, unhealthy = "relists take 9s", "containerd accepts calls and answers none",
-		"the kubelet reports that PLEG is not healthy"
 	s.start("13:10:00", "boot-a")
 	s.looks("13:35:00", time.Minute)
 	s.Append(s.now, recorder.KindStop, nil)
 	s.start("13:41:10", "boot-a")
 	s.looks("14:02:00", time.Minute)
 	s.list, s.status = 3.2, checks.Degraded
-	s.becomes("14:02:10", checks.CauseClear, checks.CauseOnset, "RuntimeSlow", "", slow, "14:02:10")
+	s.becomes("14:02:10", checks.CauseClear, checks.CauseOnset, "RuntimeSlow")
 	s.looks("14:05:14", 10*time.Second)
 	s.status = checks.Unhealthy
 	s.hung = []checks.HungCall{
@@ -99,22 +102,20 @@ func incident(s *story) {
 		{Method: "ListContainers", Since: s.at("14:05:14")},
 	}
 	s.causes = []checks.LookCause{{Code: "RuntimeHung", Severity: checks.Critical, Confidence: 0.9}}
-	s.becomes("14:05:12", checks.CauseClear, checks.CauseOnset, "RuntimeHung", "", hung, "14:02:10")
-	s.becomes("14:05:12", checks.CauseOnset, checks.CauseClear, "RuntimeSlow", "", slow, "14:02:10")
+	s.becomes("14:05:12", checks.CauseClear, checks.CauseOnset, "RuntimeHung")
+	s.becomes("14:05:12", checks.CauseOnset, checks.CauseClear, "RuntimeSlow")
 	s.looks("14:05:24", 10*time.Second)
-	s.becomes("14:05:12", checks.CauseOnset, checks.CauseConfirmed, "RuntimeHung", "", hung, "14:02:10")
+	s.becomes("14:05:12", checks.CauseOnset, checks.CauseConfirmed, "RuntimeHung")
 	s.Append(s.now, recorder.KindCapture, checks.TakenCapture{
 		At: s.now, Cause: "RuntimeHung", Path: "captures/20261123T140530Z-RuntimeHung.tar.zst", Bytes: 1_310_720,
 	})
 	s.looks("14:08:14", 10*time.Second)
-	s.becomes("14:08:12", checks.CauseClear, checks.CauseConfirmed, "PLEGUnhealthy", "RuntimeHung",
-		unhealthy, "14:02:10")
+	s.becomes("14:08:12", checks.CauseClear, checks.CauseConfirmed, "PLEGUnhealthy")
 	s.looks("14:10:40", 10*time.Second)
 	s.status, s.hung, s.causes, s.list = checks.Healthy, nil, nil, 0.004
 	s.looks("14:10:50", 10*time.Second)
-	s.becomes("14:10:40", checks.CauseConfirmed, checks.CauseClear, "RuntimeHung", "", hung, "14:02:10")
-	s.becomes("14:10:40", checks.CauseConfirmed, checks.CauseClear, "PLEGUnhealthy", "RuntimeHung",
-		unhealthy, "14:02:10")
+	s.becomes("14:10:40", checks.CauseConfirmed, checks.CauseClear, "RuntimeHung")
+	s.becomes("14:10:40", checks.CauseConfirmed, checks.CauseClear, "PLEGUnhealthy")
 	s.looks("14:18:00", time.Minute)
 	s.start("14:21:40", "boot-b")
 	s.looks("14:25:00", time.Minute)
@@ -164,7 +165,7 @@ func TestHistoryExitCodes(t *testing.T) {
 	slow := func(s *story) {
 		well(s)
 		s.status = checks.Degraded
-		s.becomes("12:29:10", checks.CauseClear, checks.CauseOnset, "RuntimeSlow", "", "slow", "12:29:10")
+		s.becomes("12:29:10", checks.CauseClear, checks.CauseOnset, "RuntimeSlow")
 		s.looks("12:40:00", time.Minute)
 	}
 	for _, tt := range []struct {
@@ -173,7 +174,7 @@ func TestHistoryExitCodes(t *testing.T) {
 		code              int
 	}{
 		{"well", "", "HEALTHY for 29m until Nov 23 12:29:00Z", well, 0},
-		{"slow", "", "DEGRADED RuntimeSlow, Nov 23 12:29:10Z for 9m50s, slow", slow, 0},
+		{"slow", "", "DEGRADED RuntimeSlow, Nov 23 12:29:10Z for 9m50s, relists take 9s", slow, 0},
 		{"an incident", "", "RECOVERED RuntimeHung, Nov 23 14:05:12Z for 5m28s, " + ledger, incident, 1},
 		{
 			"the hang", "--until 2026-11-23T14:08:00Z",
