@@ -1,4 +1,4 @@
-package app_test
+package app
 
 import (
 	"os"
@@ -9,8 +9,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
 
-	"github.com/kdiag/kdiag/cmd/internal/app"
+	"github.com/kdiag/kdiag/checks/advisories"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 )
 
@@ -54,7 +55,7 @@ func documentedCommands(t *testing.T) (all []documented) {
 				continue
 			}
 			args := strings.Fields(brackets.Replace(line))
-			cmd, rest, err := app.Root(cli.Env{}).Find(args)
+			cmd, rest, err := Root(cli.Env{}).Find(args)
 			if err != nil || !cmd.HasParent() && args[0] != "help" && args[0] != "completion" {
 				t.Errorf("%s: kdiag %s: no such command", path, line)
 				continue
@@ -159,4 +160,32 @@ func placed(args []string) []string {
 		}
 	}
 	return out
+}
+
+// TestInstalledAdvisories has the file that is read without --advisories. None of these may be added, since that is for
+// the whole process; the script advisories has files that are.
+func TestInstalledAdvisories(t *testing.T) {
+	const row = "- {id: x-1, component: runc, title: t, affected: [<1], causes: [A], symptom: s, fix: f, checked: 2020-01-02}"
+	for _, c := range []struct{ text, warning string }{
+		{"", ""}, // none
+		{row, ""},
+		{"- {id: x, colour: red}", "unknown field"},
+		{"- {id: x-1}", "x-1 is not complete: not used"},
+	} {
+		name := filepath.Join(t.TempDir(), "advisories.yaml")
+		if c.text != "" {
+			if err := os.WriteFile(name, []byte(c.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var warnings strings.Builder
+		cmd := &cobra.Command{}
+		cmd.SetErr(&warnings)
+		cli.AddAdvisories(cmd)
+		err := addAdvisories(cmd, name)
+		if _, added := advisories.Lookup("x-1"); err != nil || added || c.warning == "" && warnings.Len() > 0 ||
+			!strings.Contains(warnings.String(), c.warning) {
+			t.Errorf("%s: %v, %v, %s", c.text, err, added, &warnings)
+		}
+	}
 }

@@ -1,4 +1,4 @@
-package app_test
+package app
 
 import (
 	"context"
@@ -18,7 +18,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kdiag/kdiag/checks"
-	"github.com/kdiag/kdiag/cmd/internal/app"
 )
 
 const (
@@ -168,7 +167,7 @@ func TestFleetWatch(t *testing.T) {
 		out := &stopper{stop: stop}
 		env, _, stderr := surroundings()
 		env.Out = out
-		got := app.Main(ctx, env, []string{
+		got := Main(ctx, env, []string{
 			"fleet", "-w", "-o", "brief", "--kubeconfig", nodesOf(t, map[string]string{"a": message}, nil),
 		})
 		if got != code || strings.Count(out.String(), "\n") != 1 || stderr.Len() > 0 {

@@ -1,4 +1,4 @@
-package app_test
+package app
 
 import (
 	"bytes"
@@ -27,7 +27,6 @@ import (
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/upload/uploadtest"
-	"github.com/kdiag/kdiag/cmd/internal/app"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/crictl/fake/faketest"
 )
@@ -41,7 +40,7 @@ type outcome struct {
 // kdiag runs a command in this process, with nothing of the caller's environment.
 func kdiag(ctx context.Context, args ...string) outcome {
 	env, stdout, stderr := surroundings()
-	code := app.Main(ctx, env, args)
+	code := Main(ctx, env, args)
 	return outcome{code, stdout.String(), stderr.String()}
 }
 
@@ -51,7 +50,7 @@ func inFakeTime(t *testing.T, test func(t *testing.T, kdiag func(args ...string)
 	synctest.Test(t, func(t *testing.T) {
 		test(t, func(args ...string) outcome {
 			env, stdout, stderr := timeless()
-			code := app.Run(t.Context(), env, args)
+			code := run(t.Context(), env, args)
 			return outcome{code, stdout.String(), stderr.String()}
 		})
 	})
@@ -131,7 +130,7 @@ func TestMain(m *testing.M) {
 	kdiag := func() {
 		env := cli.System()
 		env.Root = cmp.Or(os.Getenv("HOST_ROOT"), env.Root)
-		os.Exit(app.Main(context.Background(), env, os.Args[1:]))
+		os.Exit(Main(context.Background(), env, os.Args[1:]))
 	}
 	testscript.Main(tests{m}, map[string]func(){"kdiag": kdiag, "kubectl-kdiag": kdiag})
 }
@@ -236,7 +235,7 @@ func sim(ts *testscript.TestScript, neg bool, args []string) {
 		ctx, interrupt := context.WithCancel(t.Context())
 		defer time.AfterFunc(limit, interrupt).Stop()
 		defer interrupt()
-		got = app.Run(ctx, env, args[1:])
+		got = run(ctx, env, args[1:])
 		_, _ = stdout.WriteTo(ts.Stdout())
 		_, _ = stderr.WriteTo(ts.Stderr())
 	})

@@ -1,4 +1,4 @@
-package app_test
+package app
 
 import (
 	"bytes"
@@ -11,8 +11,6 @@ import (
 	"testing/synctest"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/kdiag/kdiag/cmd/internal/app"
 )
 
 // A terminal is a pseudo-terminal at which a person types q as soon as there is something to see. What is typed and
@@ -88,7 +86,7 @@ func TestView(t *testing.T) {
 				before := lflag(t, terminal.File)
 				env, _, _ := timeless()
 				env.In, env.Out, env.Err, env.InTTY, env.OutTTY = terminal, terminal, terminal, true, true
-				code := app.Run(t.Context(), env, []string{"reproduce", tt.scenario, "--tui", "--color", "never"})
+				code := run(t.Context(), env, []string{"reproduce", tt.scenario, "--tui", "--color", "never"})
 				_, text, left := strings.Cut(terminal.shown.String(), "\x1b[?1049l")
 				if code != tt.code || !left {
 					t.Errorf("exit code %d, want %d\n%s", code, tt.code, text)
