@@ -5,6 +5,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"encoding/json"
 	"fmt"
@@ -70,20 +71,12 @@ func generate(dir string) error {
 	if err := writeSchemas(filepath.Join(dir, "schema")); err != nil {
 		return fmt.Errorf("writing the schemas: %w", err)
 	}
-	if err := writePage(dir, "causes.md", causes.Docs()); err != nil {
-		return err
-	}
-	if err := writePage(dir, "actions.md", causes.Docs()); err != nil {
-		return err
-	}
-	if err := writePage(dir, "advisories.md", advisories.All()); err != nil {
-		return err
-	}
 	lanes := map[signature.Lane][]signature.Signature{}
 	for _, s := range signature.Catalogue() {
 		lanes[s.Lane] = append(lanes[s.Lane], s)
 	}
-	return writePage(dir, "signatures.md", lanes)
+	return cmp.Or(writePage(dir, "causes.md", causes.Docs()), writePage(dir, "actions.md", causes.Docs()),
+		writePage(dir, "advisories.md", advisories.All()), writePage(dir, "signatures.md", lanes))
 }
 
 // templates are the templates of the pages that lists are made into.
