@@ -83,7 +83,7 @@ type analysis struct {
 	matcher *signature.Matcher
 	counts  checks.FleetCounts
 	groups  map[string][]illness // by cause; nodes by name
-	well    []*Node
+	well    []illness            // nodes without one
 }
 
 // Report analyses a snapshot. Of the header it sets the time, which is the server's, status, problems and next steps.
@@ -169,7 +169,7 @@ func (a *analysis) node(n *Node) checks.FleetNode {
 		a.counts.Problems++
 	default:
 		a.counts.Ready++
-		a.well = append(a.well, n)
+		a.well = append(a.well, illness{Node: n})
 		return out
 	}
 	ill := byLog(n.Log, a.illness(n, ready))

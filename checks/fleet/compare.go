@@ -51,10 +51,10 @@ func (a *analysis) properties(n *Node) (all []property) {
 }
 
 // count returns how many of some nodes have each property.
-func (a *analysis) count(nodes []*Node) map[property]int {
+func (a *analysis) count(nodes []illness) map[property]int {
 	counts := map[property]int{}
 	for _, n := range nodes {
-		for _, p := range a.properties(n) {
+		for _, p := range a.properties(n.Node) {
 			counts[p]++
 		}
 	}
@@ -68,15 +68,11 @@ func (a *analysis) common(sick []illness, healthy map[property]int) []checks.Fle
 		checks.FleetCommon
 		log float64 // of p, which may be too small for a float64
 	}
-	group := make([]*Node, len(sick))
-	for i, n := range sick {
-		group[i] = n.Node
-	}
-	in, rest := len(group), len(a.well)
+	in, rest := len(sick), len(a.well)
 	if in < leastGroup || rest == 0 {
 		return []checks.FleetCommon{}
 	}
-	counts := a.count(group)
+	counts := a.count(sick)
 	all := maps.Clone(healthy)
 	for p, n := range counts {
 		all[p] += n
