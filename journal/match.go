@@ -196,8 +196,8 @@ func callOf(m *signature.Match, r *textlog.Record) Call {
 // ofPods are the signatures of pods that do not start or stop. Of the first seven the pod is the object: after most of
 // them the kubelet makes another sandbox, whose id means nothing.
 var ofPods = []string{
-	signature.PodRejected, signature.CNIFailed, signature.CreateFailed, signature.NameReserved, signature.PodSyncFailed, signature.PluginMissing,
-	signature.ProbeUnroutable, signature.StopFailed, signature.MountFailed,
+	signature.PodRejected, signature.CNIFailed, signature.CreateFailed, signature.NameReserved, signature.PodSyncFailed,
+	signature.PluginMissing, signature.ProbeUnroutable, signature.StopFailed, signature.MountFailed,
 }
 
 // objectOf is the object that a match of a record names, the most particular one first.

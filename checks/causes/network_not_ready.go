@@ -79,7 +79,8 @@ func recogniseNetworkNotReady(f *facts.Facts) *Finding {
 	x := newFinding(severity, step, summary, e, subject).affects(effect...)
 	return x.advise(func(s *Steps, _ string) {
 		if len(cutOff) > 0 {
-			s.Look("ip link; ip addr", "See whether the bridge is there, with the address of the pods' gateway, and whose master it is")
+			s.Look("ip link; ip addr",
+				"See whether the bridge is there, with the address of the pods' gateway, and whose master it is")
 			s.Look("journalctl --no-pager --since -1h | grep -iE 'networkd|NetworkManager|link' | tail -n 20",
 				"Find what removed it, and have it leave the bridge alone")
 			s.lookPods("Delete the pods that are cut off once the cause is gone: new ones are attached to a new bridge")

@@ -85,8 +85,8 @@ const (
 
 // podSigns are the signatures about pods that do not start or stop.
 var podSigns = []string{
-	signature.PodRejected, signature.PluginMissing, signature.CNIFailed, signature.CreateFailed, signature.NameReserved, signature.MountFailed,
-	signature.StopFailed, signature.PodSyncFailed, signature.ProbeUnroutable,
+	signature.PodRejected, signature.PluginMissing, signature.CNIFailed, signature.CreateFailed, signature.NameReserved,
+	signature.MountFailed, signature.StopFailed, signature.PodSyncFailed, signature.ProbeUnroutable,
 }
 
 var (
@@ -105,7 +105,8 @@ var (
 		`|(?:driver|plugin) name (\S+) not found in the list of registered (CSI|DRA)`)
 	// ofPlacement finds a rejection for which a controller makes another pod, on a node that has room.
 	ofPlacement = lazyregexp.New(`^(OutOf\w+|Node(Affinity|Name|Ports)|Taint\w*): `)
-	stops       = lazyregexp.New(`KillContainer|KillPodSandbox|illing (terminating )?pod|(destroy|teardown|tear down).*network`)
+	stops       = lazyregexp.New(`KillContainer|KillPodSandbox|illing (terminating )?pod|` +
+		`(destroy|teardown|tear down).*network`)
 	// innerError ends where the innermost error of nested ones begins.
 	innerError = lazyregexp.New(`^.*desc = `)
 	// baseImage finds the image of sandboxes: ensureImageExists in containerd's pkg/cri/server/sandbox_run.go.
@@ -348,9 +349,10 @@ func noneStarts(f *Facts) bool {
 		return t.Stage == NoSandbox && t.Words != "" && !missingDriver.MatchString(t.Words)
 	})
 	base := slices.ContainsFunc(stuck, func(t PodTrouble) bool { return BaseImage(t.Words) != "" })
-	return (len(stuck) > 1 || base) && f.Calls.BothLists && !slices.ContainsFunc(sandboxesOf(f), func(s crictl.PodSandbox) bool {
-		return s.State == crictl.SandboxReady && s.Created().After(stuck[0].Since)
-	})
+	return (len(stuck) > 1 || base) && f.Calls.BothLists &&
+		!slices.ContainsFunc(sandboxesOf(f), func(s crictl.PodSandbox) bool {
+			return s.State == crictl.SandboxReady && s.Created().After(stuck[0].Since)
+		})
 }
 
 // CanaryStarts reports whether a canary has started, with a network of its own unless no pod fails for its network.

@@ -17,8 +17,8 @@ const topSubjects = 10
 // podName finds a pod in a list of the kubelet's: ["web/api-0","web/api-1"].
 var podName = lazyregexp.New(`"([^"/ ]+)/([^"/ ]+)"`)
 
-// addRemoved adds the static pods that the kubelet stopped when their folder vanished, and those that it has not begun to
-// stop since their manifest is gone, as far as the log names them.
+// addRemoved adds the static pods that the kubelet stopped when their folder vanished, and those that it has not begun
+// to stop since their manifest is gone, as far as the log names them.
 func addRemoved(f *Facts, trouble map[string]PodTrouble) {
 	c, dir := Logged(f, signature.StaticPodRemoved), f.Seen.Settings.Value.NoManifests
 	if c == nil || c.First == nil || c.Last == nil {
