@@ -16,6 +16,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -52,22 +53,17 @@ func decode(t *testing.T, manifests string) (objects int, agent *appsv1.DaemonSe
 	return len(all), agent
 }
 
-// kustomized returns what kustomize installs with two components, and other manifests.
-func kustomized(t *testing.T, others ...string) string {
-	t.Helper()
+func TestManifests(t *testing.T) {
 	var all []string
-	for _, name := range append([]string{
+	for _, name := range []string{
 		"namespace", "rbac", "daemonset", "components/own-node/policy", "components/podmonitor/podmonitor",
-	}, others...) {
+		"components/upload/rbac",
+	} {
 		data, err := os.ReadFile(manifests + "/" + name + ".yaml")
 		must(t, err)
 		all = append(all, string(data))
 	}
-	return strings.Join(all, "\n---\n")
-}
-
-func TestManifests(t *testing.T) {
-	n, agent := decode(t, kustomized(t, "components/upload/rbac"))
+	n, agent := decode(t, strings.Join(all, "\n---\n"))
 	if n != 13 || agent == nil {
 		t.Fatalf("%d objects", n)
 	}
@@ -136,8 +132,16 @@ func TestChart(t *testing.T) {
 		}
 		return all
 	}
-	want := byName(kustomized(t))
-	delete(want, "Namespace kdiag")
+	var want []string
+	for _, name := range []string{
+		"namespace", "rbac", "daemonset", "components/own-node/policy", "components/podmonitor/podmonitor",
+	} {
+		text, err := os.ReadFile(manifests + "/" + name + ".yaml")
+		must(t, err)
+		want = append(want, string(text))
+	}
+	kustomized := byName(strings.Join(want, "\n---\n"))
+	delete(kustomized, "Namespace kdiag")
 	rules, err := os.ReadFile("../../deploy/prometheus/rules.yaml")
 	must(t, err)
 	var spec any
@@ -173,7 +177,7 @@ func TestChart(t *testing.T) {
 	}
 	delete(got, "PrometheusRule kdiag")
 	delete(got, "NetworkPolicy kdiag")
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := cmp.Diff(kustomized, got); diff != "" {
 		t.Error(diff)
 	}
 	// What is not asked for is not there, and each value gets to its place.
@@ -220,39 +224,115 @@ func TestNodeProblemDetector(t *testing.T) {
 	}
 }
 
-// TestRecipes has each recipe use conditions that the agent publishes, and every action that somebody has to do in one
-// policy of NVSentinel. docs/recipes.md says where the fields of the other projects are from.
+// The fields of the objects of other projects that the recipes use. docs/recipes.md says where they are from.
+type (
+	object struct {
+		metav1.TypeMeta   `json:",inline"`
+		metav1.ObjectMeta `json:"metadata"`
+	}
+	nodeReadinessRule struct {
+		object
+		Spec struct {
+			NodeSelector metav1.LabelSelector `json:"nodeSelector"`
+			Conditions   []struct {
+				Type           v1.NodeConditionType `json:"type"`
+				RequiredStatus v1.ConditionStatus   `json:"requiredStatus"`
+				DefaultStatus  v1.ConditionStatus   `json:"defaultStatus"`
+			} `json:"conditions"`
+			Taint           v1.Taint `json:"taint"`
+			EnforcementMode string   `json:"enforcementMode"`
+		} `json:"spec"`
+	}
+	machineHealthCheck struct {
+		object
+		Spec struct {
+			ClusterName string               `json:"clusterName"`
+			Selector    metav1.LabelSelector `json:"selector"`
+			Checks      struct {
+				UnhealthyNodeConditions []struct {
+					Type           v1.NodeConditionType `json:"type"`
+					Status         v1.ConditionStatus   `json:"status"`
+					TimeoutSeconds int32                `json:"timeoutSeconds"`
+				} `json:"unhealthyNodeConditions"`
+			} `json:"checks"`
+			Remediation struct {
+				TriggerIf struct {
+					UnhealthyLessThanOrEqualTo string `json:"unhealthyLessThanOrEqualTo"`
+				} `json:"triggerIf"`
+			} `json:"remediation"`
+		} `json:"spec"`
+	}
+	nvsentinelValues struct {
+		Global struct {
+			KubernetesObjectMonitor struct {
+				Enabled bool `json:"enabled"`
+			} `json:"kubernetesObjectMonitor"`
+		} `json:"global"`
+		Monitor struct {
+			Policies []struct {
+				Name        string                      `json:"name"`
+				Enabled     bool                        `json:"enabled"`
+				Resource    metav1.GroupVersionKind     `json:"resource"`
+				Predicate   struct{ Expression string } `json:"predicate"`
+				HealthEvent struct {
+					ComponentClass    string   `json:"componentClass"`
+					IsFatal           bool     `json:"isFatal"`
+					Message           string   `json:"message"`
+					RecommendedAction string   `json:"recommendedAction"`
+					ErrorCode         []string `json:"errorCode"`
+				} `json:"healthEvent"`
+			} `json:"policies"`
+		} `json:"kubernetes-object-monitor"`
+	}
+)
+
+// TestRecipes has each recipe use fields that its reader has, and conditions and actions that the agent publishes.
 func TestRecipes(t *testing.T) {
+	readers := map[string]any{
+		"node-readiness.yaml": &nodeReadinessRule{},
+		"cluster-api.yaml":    &machineHealthCheck{},
+		"nvsentinel.yaml":     &nvsentinelValues{},
+		"nodes.gotemplate":    nil, // TestNodesTemplate
+	}
 	files, err := os.ReadDir(recipes)
-	must(t, err)
+	if must(t, err); len(files) != len(readers) {
+		t.Errorf("%d files for %d readers", len(files), len(readers))
+	}
 	for _, f := range files {
 		text, err := os.ReadFile(recipes + f.Name())
 		must(t, err)
-		if strings.HasSuffix(f.Name(), ".yaml") {
-			must(t, yaml.UnmarshalStrict(text, new(any)))
+		if into := readers[f.Name()]; into != nil {
+			if err := yaml.UnmarshalStrict(text, into); err != nil {
+				t.Errorf("%s: %v", f.Name(), err)
+			}
 		}
 		types := regexp.MustCompile(`type:? (?:== )?"?(Kdiag\w+)`).FindAllSubmatch(text, -1)
-		if i := slices.IndexFunc(types, func(m [][]byte) bool { return string(m[1]) != repairType }); i >= 0 {
-			t.Errorf("%s: condition %s", f.Name(), types[i][1])
-		} else if len(types) == 0 {
+		for _, m := range types {
+			if string(m[1]) != repairType {
+				t.Errorf("%s: condition %s", f.Name(), m[1])
+			}
+		}
+		if len(types) == 0 {
 			t.Errorf("%s names no condition", f.Name())
 		}
 	}
-	text, err := os.ReadFile(recipes + "nvsentinel.yaml")
-	must(t, err)
-	acts := []string{string(checks.ActionNone), string(checks.ActionWait)}
-	for _, m := range regexp.MustCompile(`"([A-Z]\w+)"`).FindAllSubmatch(text, -1) {
-		if act := string(m[1]); act != repairType && act != string(v1.ConditionTrue) {
-			acts = append(acts, act)
+	// Every action that somebody has to do is in one policy.
+	var acts []string
+	for _, p := range readers["nvsentinel.yaml"].(*nvsentinelValues).Monitor.Policies {
+		for _, m := range regexp.MustCompile(`"([A-Z]\w+)"`).FindAllStringSubmatch(p.Predicate.Expression, -1) {
+			if m[1] != repairType && m[1] != string(v1.ConditionTrue) {
+				acts = append(acts, m[1])
+			}
 		}
 	}
 	var want []string
 	for _, a := range checks.Actions() {
-		want = append(want, string(a))
+		if a != checks.ActionNone && a != checks.ActionWait {
+			want = append(want, string(a))
+		}
 	}
-	slices.Sort(want)
-	if diff := cmp.Diff(want, slices.Sorted(slices.Values(acts))); diff != "" {
-		t.Error(diff)
+	if slices.Sort(acts); !slices.Equal(slices.Sorted(slices.Values(want)), acts) {
+		t.Error(cmp.Diff(want, acts))
 	}
 }
 
