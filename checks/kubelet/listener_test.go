@@ -25,8 +25,10 @@ func TestPortHeldByAStranger(t *testing.T) {
 		pid, comm, mounts string
 		stranger          bool
 	}{
-		{"812", "kubelet", "mnt:[1]", false}, {"900", "kubelet", "mnt:[1]", false},
-		{"900", "kubelet", "mnt:[2]", true}, {"900", "python3", "mnt:[1]", true},
+		{"812", "kubelet", "mnt:[1]", false},
+		{"900", "kubelet", "mnt:[1]", false},
+		{"900", "kubelet", "mnt:[2]", true},
+		{"900", "python3", "mnt:[1]", true},
 	} {
 		h := newTree(t)
 		h.process("812", "kubelet", "kubelet")
