@@ -48,8 +48,9 @@ func TestMain(m *testing.M) { nodebox.Main(m) }
 
 // TestEndToEndKubelet runs the pods of testdata/pods.yaml and compares what becomes of each with testdata/kubelet.txt:
 // phases, conditions, states of containers, and calls of the runtime, in the order in which kubelet 1.36.3 had them,
-// short ones in parentheses. Where KUBELET is the path of a kubelet, that kubelet is compared with the file too, and the
-// syncLoop's configurations of sandboxes and containers with the kubelet's. With -update the file is written.
+// short ones in parentheses. Then it does the same through incidents. Where KUBELET is the path of a kubelet, that
+// kubelet is compared with the file too, and the syncLoop's configurations of sandboxes and containers with the
+// kubelet's. With -update the file is written.
 func TestEndToEndKubelet(t *testing.T) {
 	var theirs *run
 	if kubelet := os.Getenv("KUBELET"); kubelet != "" {
@@ -58,16 +59,17 @@ func TestEndToEndKubelet(t *testing.T) {
 				"--hostname-override="+node)
 			if *update {
 				theirs.observeAll(t)
+				theirs.incidents(t)
 				e2etest.Must(t, os.WriteFile(golden, []byte(theirs.String()), 0o644))
 				return
 			}
-			theirs.compare(t, parse(t))
+			theirs.compareAll(t)
 		})
 	}
 	t.Run("syncloop", func(t *testing.T) {
 		ours := start(t, "http", e2etest.Program(t), "syncloop", "--config=${CONFIG}", "--root-dir=${DIR}/root",
 			"--log-dir=${DIR}/log", "--node-name="+node)
-		ours.compare(t, parse(t))
+		ours.compareAll(t)
 		if theirs != nil {
 			ours.compareConfigs(t, theirs)
 		}
@@ -77,7 +79,13 @@ func TestEndToEndKubelet(t *testing.T) {
 // A run is a program with the pods, and what was seen of them.
 type run struct {
 	*recorder
+	box      *nodebox.Containerd
+	start    func()
+	stop     func()
 	dir, url string
+	before   string         // of the names of tracks
+	calm     []string       // the only pods that are observed, if any
+	earlier  map[object]int // calls before the incidents
 	tracks   map[string]*track
 	uids     map[string][]string // of a pod, in their order
 	changed  time.Time           // when a value was last seen first
@@ -94,7 +102,7 @@ type track struct {
 func start(t *testing.T, scheme, program string, args ...string) *run {
 	t.Helper()
 	box := e2etest.StartContainerd(t, nodebox.Options{Network: true})
-	r := &run{dir: t.TempDir(), tracks: map[string]*track{}, uids: map[string][]string{}}
+	r := &run{box: box, dir: t.TempDir(), tracks: map[string]*track{}, uids: map[string][]string{}}
 	socket := filepath.Join(box.Dir(), "r.sock")
 	r.recorder = record(t, box.Endpoint(), socket)
 	lis, err := net.Listen("tcp", "127.0.0.1:0") // a port that is free when the program starts
@@ -115,12 +123,19 @@ func start(t *testing.T, scheme, program string, args ...string) *run {
 	}
 	log, err := os.Create(filepath.Join(r.dir, "log.txt"))
 	e2etest.Must(t, err)
-	cmd := exec.Command(program, args...)
-	cmd.Stdout, cmd.Stderr = log, log
-	e2etest.Must(t, cmd.Start())
-	t.Cleanup(func() {
+	var cmd *exec.Cmd
+	r.start = func() {
+		cmd = exec.Command(program, args...)
+		cmd.Stdout, cmd.Stderr = log, log
+		e2etest.Must(t, cmd.Start())
+	}
+	r.stop = func() {
 		_ = cmd.Process.Signal(os.Interrupt)
 		_ = cmd.Wait()
+	}
+	r.start()
+	t.Cleanup(func() {
+		r.stop()
 		_ = log.Close()
 		if t.Failed() {
 			text, _ := os.ReadFile(log.Name())
@@ -205,6 +220,65 @@ func (r *run) observe(t *testing.T, done func() bool) {
 	}
 }
 
+// until reads the pods again and again until done.
+func (r *run) until(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !done(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not so: %s", what)
+		}
+		_ = r.read(t.Context()) // the program may be away
+	}
+}
+
+// incidents kills processes, freezes and restarts the runtime, and restarts the program, and observes some calm pods
+// anew: only the killed containers may start again.
+func (r *run) incidents(t *testing.T) {
+	t.Helper()
+	r.before, r.calm = "incidents ", []string{"plain", "two-containers", "sidecar-server", "guaranteed", "readiness-late"}
+	r.earlier = map[object]int{}
+	for _, uids := range r.uids {
+		for _, uid := range uids {
+			for _, o := range r.objects(uid) {
+				r.earlier[o] = len(r.callsOf(o))
+			}
+		}
+	}
+	r.kill(t, r.uids["plain"][0], "c")
+	r.until(t, "a killed container runs again", func() bool {
+		return r.was("incidents plain c", "running started ready #1")
+	})
+	relists := func() {
+		t.Helper()
+		_, before := r.relisted()
+		r.until(t, "the runtime answers relists", func() bool { _, now := r.relisted(); return now > before+2 })
+	}
+	e2etest.Must(t, r.box.Pause(t.Context()))
+	before, _ := r.relisted()
+	r.until(t, "a relist waits for the frozen runtime", func() bool { now, _ := r.relisted(); return now > before })
+	e2etest.Must(t, r.box.Resume())
+	relists()
+	e2etest.Must(t, r.box.Restart(t.Context()))
+	relists()
+	r.stop()
+	r.start()
+	relists()
+	r.kill(t, r.uids["two-containers"][0], "a")
+	r.until(t, "a killed container runs again", func() bool {
+		return r.was("incidents two-containers a", "running started ready #1")
+	})
+}
+
+// compareAll compares what becomes of all pods, and then of the calm ones through the incidents.
+func (r *run) compareAll(t *testing.T) {
+	t.Helper()
+	r.compare(t, parse(t))
+	if !t.Failed() {
+		r.incidents(t)
+		r.compare(t, parse(t))
+	}
+}
+
 // observeAll reads the pods until nothing has changed for longer than the longest back-off that is compared.
 func (r *run) observeAll(t *testing.T) {
 	r.changed = time.Now()
@@ -246,7 +320,7 @@ func (r *run) read(ctx context.Context) error {
 	}
 	for name, uids := range r.uids {
 		for i, uid := range uids {
-			if !seen[uid] {
+			if !seen[uid] && (r.calm == nil || slices.Contains(r.calm, name)) {
 				r.add(nth(name, i)+" phase", "gone", now)
 			}
 		}
@@ -260,6 +334,9 @@ func nth(name string, i int) string { return name + strings.Repeat("'", i) }
 // see keeps what a pod is.
 func (r *run) see(p *v1.Pod, now time.Time) {
 	pod, uid := strings.TrimSuffix(p.Name, "-"+node), string(p.UID)
+	if r.calm != nil && !slices.Contains(r.calm, pod) {
+		return
+	}
 	i := slices.Index(r.uids[pod], uid)
 	if i < 0 {
 		i = len(r.uids[pod])
@@ -312,6 +389,7 @@ func state(c v1.ContainerStatus) string {
 
 // add keeps a value of a track; one that comes and goes, as an image is pulled again and again, twice.
 func (r *run) add(name, value string, now time.Time) {
+	name = r.before + name
 	tr := r.tracks[name]
 	if tr == nil {
 		tr = &track{}
@@ -349,7 +427,14 @@ func (r *run) lists() map[string][]string {
 	for pod, uids := range r.uids {
 		for i, uid := range uids {
 			for _, o := range r.objects(uid) {
-				out[nth(pod, i)+" calls "+cmp.Or(o.container, "sandbox")] = r.callsOf(o)
+				name, calls := nth(pod, i)+" calls "+cmp.Or(o.container, "sandbox"), r.callsOf(o)
+				if n, ok := r.earlier[o]; ok {
+					if slices.Contains(r.calm, pod) && len(calls) > n {
+						out["incidents "+name] = calls[n:]
+					}
+					calls = calls[:n]
+				}
+				out[name] = calls
 			}
 		}
 	}
@@ -394,10 +479,13 @@ func parse(t *testing.T) map[string][]string {
 // that the kubelet had not.
 func (r *run) compare(t *testing.T, want map[string][]string) {
 	t.Helper()
-	maps.DeleteFunc(want, func(name string, _ []string) bool { return excused(name) })
+	elsewhere := func(name string, _ []string) bool {
+		return excused(name) || strings.HasPrefix(name, "incidents ") != (r.before != "")
+	}
+	maps.DeleteFunc(want, elsewhere)
 	r.observe(t, func() bool { return len(differences(want, r.lists())) == 0 })
 	got := r.lists()
-	maps.DeleteFunc(got, func(name string, _ []string) bool { return excused(name) })
+	maps.DeleteFunc(got, elsewhere)
 	wrong := differences(want, got)
 	maps.Copy(wrong, differences(got, want))
 	for _, name := range slices.Sorted(maps.Keys(wrong)) {

@@ -4,6 +4,7 @@ package kubelet
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"sync"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -28,7 +30,8 @@ type recorder struct {
 	runtime *grpc.ClientConn
 
 	mu      sync.Mutex
-	owners  map[string]object // of sandboxes and containers, by their ids
+	relists struct{ asked, answered int } // calls of ListContainers
+	owners  map[string]object             // of sandboxes and containers, by their ids
 	calls   map[object][]string
 	configs map[object]string // what the first sandbox or container was created with, as JSON
 }
@@ -114,6 +117,8 @@ func (r *recorder) asked(name string, request *emptypb.Empty) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch name {
+	case "ListContainers":
+		r.relists.asked++
 	case "RunPodSandbox":
 		m := as(request, &runtimeapi.RunPodSandboxRequest{})
 		o := sandboxOf(m.GetConfig())
@@ -142,10 +147,41 @@ func (r *recorder) answered(name string, request, answer *emptypb.Empty) {
 	case "RunPodSandbox":
 		id := as(answer, &runtimeapi.RunPodSandboxResponse{}).GetPodSandboxId()
 		r.owners[id] = sandboxOf(as(request, &runtimeapi.RunPodSandboxRequest{}).GetConfig())
+	case "ListContainers":
+		r.relists.answered++
 	case "CreateContainer":
 		id := as(answer, &runtimeapi.CreateContainerResponse{}).GetContainerId()
 		r.owners[id] = containerOf(as(request, &runtimeapi.CreateContainerRequest{}))
 	}
+}
+
+// relisted returns how often PLEG asked for all containers, and how often the runtime answered.
+func (r *recorder) relisted() (asked, answered int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.relists.asked, r.relists.answered
+}
+
+// kill kills the first process of a pod's container.
+func (r *recorder) kill(t *testing.T, uid, container string) {
+	t.Helper()
+	r.mu.Lock()
+	var ids []string
+	for id, o := range r.owners {
+		if o.uid == uid && o.container == container {
+			ids = append(ids, id)
+		}
+	}
+	r.mu.Unlock()
+	if len(ids) != 1 {
+		t.Fatalf("containers %s of %s: %q", container, uid, ids)
+	}
+	status, err := runtimeapi.NewRuntimeServiceClient(r.runtime).ContainerStatus(t.Context(),
+		&runtimeapi.ContainerStatusRequest{ContainerId: ids[0], Verbose: true})
+	e2etest.Must(t, err)
+	var info struct{ PID int }
+	e2etest.Must(t, json.Unmarshal([]byte(status.GetInfo()["info"]), &info))
+	e2etest.Must(t, unix.Kill(info.PID, unix.SIGKILL))
 }
 
 // keep adds a call to those about an object, unless it repeats the last one.
