@@ -38,6 +38,8 @@ var remedies = map[string][]remedy{
 	RuntimeNotReady: {
 		act(checks.ActionWait, "it loads its state: a restart begins that anew", summary("has not loaded its state",
 			"starting, or just restarted")),
+		act(checks.ActionFixNode, "its folder has to come back: a restart begins with an empty one, and knows no container",
+			seen(func(f *facts.Facts) bool { return len(f.Seen.CNI.Value.Folders) > 0 })),
 		act(checks.ActionFixNode, "a restart changes nothing: what it lacks has to be repaired first"),
 	},
 	RuntimeUnsupported: {act(checks.ActionFixNode, "a restart with the same configuration serves no CRI either")},
