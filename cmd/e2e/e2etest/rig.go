@@ -52,7 +52,7 @@ func StartRig(t *testing.T, opts nodebox.Options) *Rig {
 	opts.Network, opts.OCI = true, filepath.Join(r.Folder, "fastrun")
 	Must(t, os.WriteFile(opts.OCI, fmt.Appendf(nil, hangingOCI, r.Folder), 0o755))
 	r.Containerd = StartContainerd(t, opts)
-	r.Place = Place{Program: Program(t), Args: []string{"--runtime-endpoint", r.Endpoint()}, Limits: Patient}
+	r.Place = Place{Program: Program(t), Args: []string{"--runtime-endpoint", r.Endpoint()}, Limits: Patient, Acts: r.acts()}
 	r.Pods, err = r.Run(t.Context(), nodebox.Pods{Count: 2, Containers: 1, State: crictl.ContainerRunning})
 	Must(t, err)
 	second := r.Pods[1]
@@ -113,8 +113,10 @@ func (r *Rig) Hang(t *testing.T, verb string) {
 func (r *Rig) Shell(make, undo string) Maker {
 	return func(t *testing.T, at *Place) {
 		at.Culprit = strconv.Itoa(r.PID())
-		known := fmt.Sprintf("set -e; pid=%d shim=%s; ", r.PID(), r.SecondShim(t))
-		Shell(known+make, known+undo)(t, at)
+		shim := r.SecondShim(t)
+		known := func() string { return fmt.Sprintf("set -e; pid=%d shim=%s; ", r.PID(), shim) }
+		t.Cleanup(func() { Sh(t, known()+undo) }) // the daemon may be another one by then
+		Sh(t, known()+make)
 	}
 }
 
