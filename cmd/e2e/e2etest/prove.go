@@ -16,10 +16,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/checks"
-	"github.com/kdiag/kdiag/crictl/remote"
+	"github.com/kdiag/kdiag/crictl"
 )
 
 // An Act is what a program that repairs nodes does for an action.
@@ -28,7 +28,7 @@ type Act struct {
 	Do     func(ctx context.Context, c checks.Cause) error
 }
 
-// A proof is a line of testdata/actions.jsonl of package causes: which actions ended a fault.
+// A proof says which actions ended a fault.
 type proof struct {
 	Fault  string
 	Cause  string
@@ -114,18 +114,21 @@ func (r *Rig) deletePod(ctx context.Context, c checks.Cause) error {
 	if c.Subject == nil || c.Subject.Pod == "" {
 		return errors.New("no pod is named")
 	}
-	runtime, err := remote.Dial(r.Endpoint(), remote.Options{Log: logr.Discard()})
+	conn, err := crictl.NewConn(r.Endpoint(), nil)
 	if err != nil {
 		return err
 	}
-	defer runtime.Close()
-	sandboxes, err := runtime.ListPodSandbox(ctx, nil)
+	defer conn.Close()
+	runtime := runtimeapi.NewRuntimeServiceClient(conn)
+	list, err := runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {
 		return err
 	}
-	for _, s := range sandboxes {
+	for _, s := range list.GetItems() {
 		if s.GetMetadata().GetName() == path.Base(c.Subject.Pod) {
-			return errors.Join(runtime.StopPodSandbox(ctx, s.GetId()), runtime.RemovePodSandbox(ctx, s.GetId()))
+			_, err := runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: s.GetId()})
+			_, removeErr := runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: s.GetId()})
+			return errors.Join(err, removeErr)
 		}
 	}
 	return fmt.Errorf("no sandbox of %s", c.Subject.Pod)
