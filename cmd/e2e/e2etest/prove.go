@@ -16,8 +16,6 @@ import (
 	"testing"
 	"time"
 
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/crictl"
 )
@@ -109,26 +107,22 @@ func (r *Rig) restart(ctx context.Context, _ checks.Cause) error {
 	return err
 }
 
-// deletePod stops and removes the sandbox of a cause's pod, as a kubelet does when the pod is deleted.
+// deletePod removes the sandbox of a cause's pod with its containers, as a kubelet does when the pod is deleted.
 func (r *Rig) deletePod(ctx context.Context, c checks.Cause) error {
 	if c.Subject == nil || c.Subject.Pod == "" {
 		return errors.New("no pod is named")
 	}
-	conn, err := crictl.NewConn(r.Endpoint(), nil)
+	client, err := crictl.Dial(r.Endpoint(), crictl.Options{RPCTimeout: actPatience})
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	runtime := runtimeapi.NewRuntimeServiceClient(conn)
-	list, err := runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
-	if err != nil {
-		return err
-	}
-	for _, s := range list.GetItems() {
-		if s.GetMetadata().GetName() == path.Base(c.Subject.Pod) {
-			_, err := runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: s.GetId()})
-			_, removeErr := runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: s.GetId()})
-			return errors.Join(err, removeErr)
+	defer client.Close()
+	for _, s := range client.ListPodSandbox(ctx, crictl.Filter{}, crictl.ModeUnary).Sandboxes {
+		if s.Pod.Name == path.Base(c.Subject.Pod) {
+			if call := client.RemovePodSandbox(ctx, s.ID); !call.OK() {
+				return fmt.Errorf("removing the sandbox of %s: %s", c.Subject.Pod, call.Code)
+			}
+			return nil
 		}
 	}
 	return fmt.Errorf("no sandbox of %s", c.Subject.Pod)
