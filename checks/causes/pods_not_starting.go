@@ -183,6 +183,10 @@ func adviseTroubled(f *facts.Facts, s *Steps, pods []facts.PodTrouble, words str
 		case facts.Rejected:
 			*s = (*s)[:len(*s)-1]
 			s.restartKubelet(f, "Once that is put right: the kubelet does not try a rejected pod again")
+		case facts.Unreachable:
+			s.lookIf(strings.Contains(words, "i/o timeout"),
+				"ip rule; ip route show table all; iptables-save | grep -E 'DROP|REJECT'",
+				"Look for a rule, a route or a filter that keeps the node from its pods")
 		}
 		if first.Stage == facts.NeverStarted && len(facts.FIFOs(f)) == 0 {
 			s.Look(textf("find /var/log/pods/%s_%s_* ! -type f ! -type d ! -type l", first.Pod.Namespace, first.Pod.Name),

@@ -202,6 +202,7 @@ func derivePods(f *Facts) {
 	}
 	addWanted(f, pods, trouble)
 	addRemoved(f, trouble)
+	dropLoneTimeouts(f, trouble)
 	for name, t := range trouble {
 		if strings.HasSuffix(t.Words, "context deadline exceeded") {
 			t.Words = cmp.Or(runtimeWords(f, name, ids), t.Words)

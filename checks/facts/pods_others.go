@@ -1,7 +1,10 @@
 package facts
 
 import (
+	"cmp"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kdiag/kdiag/checks/kubelet"
@@ -55,5 +58,21 @@ func addRemoved(f *Facts, trouble map[string]PodTrouble) {
 			words += "; the next pod of this name waits for that"
 		}
 		trouble[p.Namespace+"/"+p.Name] = PodTrouble{Pod: p, Stage: StillRuns, Since: at, Words: words, Own: true}
+	}
+}
+
+// dropLoneTimeouts drops pods of one workload that do not answer a connection: it may take none. Several workloads have
+// only the way to them in common.
+func dropLoneTimeouts(f *Facts, trouble map[string]PodTrouble) {
+	workloads := map[crictl.Owner]bool{}
+	for name, t := range trouble {
+		if t.Stage == Unreachable {
+			workloads[cmp.Or(WorkloadOf(f, t.Pod.UID), crictl.Owner{Kind: "Pod", Name: name})] = true
+		}
+	}
+	if len(workloads) < 2 {
+		maps.DeleteFunc(trouble, func(_ string, t PodTrouble) bool {
+			return t.Stage == Unreachable && strings.Contains(t.Words, "i/o timeout")
+		})
 	}
 }
