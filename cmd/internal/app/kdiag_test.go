@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -191,9 +193,10 @@ func code(ts *testscript.TestScript, neg bool, args []string) {
 	wantsCode(ts, args[0], got)
 }
 
-// store starts an object store that takes one object, with the presigned URL $STORE, into the file stored. $EXPIRED was
-// such a URL. While there is a file away it answers 503.
+// store starts an object store that takes one object, with the presigned URL $STORE, into the file stored, and each time
+// into stored.1 and so on. $EXPIRED was such a URL. While there is a file away it answers 503.
 func store(ts *testscript.TestScript, _ bool, _ []string) {
+	var took atomic.Int64
 	s := &uploadtest.Store{
 		Fault: func(_ int, w http.ResponseWriter, _ *http.Request) bool {
 			_, err := os.Stat(ts.MkAbs("away"))
@@ -202,7 +205,11 @@ func store(ts *testscript.TestScript, _ bool, _ []string) {
 			}
 			return err == nil
 		},
-		Took: func(_ string, o uploadtest.Object) { ts.Check(os.WriteFile(ts.MkAbs("stored"), o.Data, 0o600)) },
+		Took: func(_ string, o uploadtest.Object) {
+			name := fmt.Sprint("stored.", took.Add(1))
+			ts.Check(os.WriteFile(ts.MkAbs(name), o.Data, 0o600))
+			ts.Check(os.WriteFile(ts.MkAbs("stored"), o.Data, 0o600))
+		},
 	}
 	server := httptest.NewServer(s)
 	ts.Defer(server.Close)
