@@ -1,6 +1,6 @@
-// Package causes holds every cause that kdiag knows, three files each: NAME.go recognises it in the facts and
-// advises; NAME.md documents it for kdiag explain and docs/causes.md; testdata/NAME holds a recorded case. All causes are
-// one table, in list.go; which cause explains which is another one, in relations.go. Package judge relates the causes it
+// Package causes holds every cause that kdiag knows, three files each: NAME.go recognises it in the facts and advises;
+// NAME.md documents it for kdiag explain and docs/causes.md; testdata/NAME holds a recorded case. All causes are one
+// table, in list.go; which cause explains which is another one, in relations.go. Package judge relates the causes it
 // finds and writes the report.
 package causes
 
@@ -134,8 +134,8 @@ func Lookup(code string) (Definition, bool) {
 //go:embed *.md
 var pages embed.FS
 
-// Docs returns the documentation of every cause, in the order of All. It panics if a page is missing, cannot be read, or
-// is of no cause, which a test excludes: the pages are part of the program.
+// Docs returns the documentation of every cause, in the order of All. It panics if a page is missing, cannot be read,
+// or is of no cause, which a test excludes: the pages are part of the program.
 func Docs() []checks.Definition {
 	byCode := map[string]checks.Definition{}
 	files, _ := pages.ReadDir(".") // an embedded folder is always there

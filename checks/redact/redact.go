@@ -39,9 +39,9 @@ type Redactor struct {
 	names *names // for Strict
 }
 
-// New returns a Redactor. Strict replaces these names besides the names that it recognises: of the host, namespaces, pods,
-// containers, images. A pseudonym begins with the kind of the field where a name first stands, else with name; KIND=NAME
-// sets it: host, ns, pod, container, image, user.
+// New returns a Redactor. Strict replaces these names besides the names that it recognises: of the host, namespaces,
+// pods, containers, images. A pseudonym begins with the kind of the field where a name first stands, else with name;
+// KIND=NAME sets it: host, ns, pod, container, image, user.
 func New(level Level, names []string) *Redactor {
 	return &Redactor{level: level, names: newNames(names)}
 }
