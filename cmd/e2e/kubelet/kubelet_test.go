@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -105,9 +104,7 @@ func start(t *testing.T, scheme, program string, args ...string) *run {
 	r := &run{box: box, dir: t.TempDir(), tracks: map[string]*track{}, uids: map[string][]string{}}
 	socket := filepath.Join(box.Dir(), "r.sock")
 	r.recorder = record(t, box.Endpoint(), socket)
-	lis, err := net.Listen("tcp", "127.0.0.1:0") // a port that is free when the program starts
-	e2etest.Must(t, errors.Join(err, lis.Close()))
-	port := lis.Addr().(*net.TCPAddr).Port
+	port := e2etest.FreePort(t)
 	r.url = fmt.Sprintf("%s://127.0.0.1:%d/pods", scheme, port)
 	config := filepath.Join(r.dir, "config.yaml")
 	data, err := os.ReadFile("testdata/config.yaml")
@@ -223,12 +220,10 @@ func (r *run) observe(t *testing.T, done func() bool) {
 // until reads the pods again and again until done.
 func (r *run) until(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !done(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not so: %s", what)
-		}
+	e2etest.Eventually(t, what, func() bool {
 		_ = r.read(t.Context()) // the program may be away
-	}
+		return done()
+	})
 }
 
 // incidents kills processes, freezes and restarts the runtime, and restarts the program, and observes some calm pods
