@@ -187,9 +187,9 @@ func TestDecodeTruncated(t *testing.T) {
 }
 
 // fuzzDecode compares a decoder with its naive twin, for messages whole and cut. It may accept messages that the
-// generated types reject for a string that is not UTF-8, or for an error in a field that is not kept. The seeds are lists
-// of good and odd entries, the odd ones alone and between two good ones, so that an error in the middle and the sizes
-// around it show.
+// generated types reject for a string that is not UTF-8, or for an error in a field that is not kept. The seeds are
+// lists of good and odd entries, the odd ones alone and between two good ones, so that an error in the middle and the
+// sizes around it show.
 func fuzzDecode[T any, M proto.Message](
 	f *testing.F, good []M, fresh func() *listDecoder[T], naive func(testing.TB, []byte) ([]T, error),
 ) {

@@ -66,7 +66,8 @@ func packed(t testing.TB, text, format string) string {
 var manyLines = regexp.MustCompile(`verbose|export|pretty`)
 
 // TestDerived reads one excerpt in every form that journalctl can print and others wrap it in, also packed, with the
-// line ends of Windows, and as terminals wrap it: 16 records, three flaps, of which nothing shows that the last one ended.
+// line ends of Windows, and as terminals wrap it: 16 records, three flaps, of which nothing shows that the last one
+// ended.
 func TestDerived(t *testing.T) {
 	names, err := filepath.Glob("testdata/derived/d*")
 	if err != nil || len(names) < 20 {

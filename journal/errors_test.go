@@ -224,8 +224,8 @@ func FuzzTemplate(f *testing.F) {
 	})
 }
 
-// TestLongErrors reads records of a real kubelet 1.36.3 that are longer than what is kept of them, or have more than one
-// line: the words at the end say why.
+// TestLongErrors reads records of a real kubelet 1.36.3 that are longer than what is kept of them, or have more than
+// one line: the words at the end say why.
 func TestLongErrors(t *testing.T) {
 	text, err := os.ReadFile("testdata/errors/long.log")
 	if err != nil {

@@ -55,8 +55,8 @@ func followed(t *testing.T, opts Options) (seen chan Event, end func() *Report) 
 	}
 }
 
-// TestFollowFile follows a file that is empty at first, then shorter than what it is known by, grows, and is replaced. Each
-// record counts once, and events bear the time of the log.
+// TestFollowFile follows a file that is empty at first, then shorter than what it is known by, grows, and is replaced.
+// Each record counts once, and events bear the time of the log.
 func TestFollowFile(t *testing.T) {
 	const short = "E1121 00:52:11.000000 1 a.go:1] Started kubelet\n"
 	name := put(t, "kubelet.log", "")

@@ -51,8 +51,8 @@ func judged(in *facts.Input) judgement {
 	return judgement{f, found, withAdvisories(f, causes.Finish(f, all))}
 }
 
-// doubted returns a finding with less confidence where kdiag itself hardly ran, and the finding rests on calls that were
-// late.
+// doubted returns a finding with less confidence where kdiag itself hardly ran, and the finding rests on calls that
+// were late.
 func doubted(f *facts.Facts, d causes.Definition, x causes.Finding) causes.Finding {
 	late := d.LateCalls || len(d.Calls) > 0 || d.Code == causes.SystemdWedged || d.Code == causes.CPUStarved
 	if line := ownQuotaLine(f); line != "" && late {

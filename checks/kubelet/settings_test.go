@@ -160,8 +160,8 @@ func TestReadSettings(t *testing.T) {
 	}
 }
 
-// TestNamespaces has a kubelet in the UTS and network namespaces of this process, and one in others: its host name is not
-// known, and nothing is asked.
+// TestNamespaces has a kubelet in the UTS and network namespaces of this process, and one in others: its host name is
+// not known, and nothing is asked.
 func TestNamespaces(t *testing.T) {
 	h := newTree(t)
 	for _, kind := range []string{"uts", "net"} {

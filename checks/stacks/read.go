@@ -292,8 +292,8 @@ func (l *log) intern() *Stack {
 	return s
 }
 
-// hasAddress reports whether the first argument of a function, by its escaped name, tells objects apart: the receiver of a
-// method, or the lock of a function of package sync.
+// hasAddress reports whether the first argument of a function, by its escaped name, tells objects apart: the receiver
+// of a method, or the lock of a function of package sync.
 func hasAddress(name []byte) bool {
 	pkg, rest, _ := bytes.Cut(name[bytes.LastIndexByte(name, '/')+1:], []byte("."))
 	return string(pkg) == "sync" || bytes.HasPrefix(rest, []byte("(")) ||

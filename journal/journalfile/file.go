@@ -24,8 +24,8 @@ type File struct {
 	unpack unpacker
 }
 
-// Open opens the journal file at path. It never blocks: a FIFO, a device or a directory is safefile.ErrNotRegular. A file
-// without a single byte but zeros opens as an empty one.
+// Open opens the journal file at path. It never blocks: a FIFO, a device or a directory is safefile.ErrNotRegular. A
+// file without a single byte but zeros opens as an empty one.
 func Open(path string) (*File, error) {
 	fd, err := safefile.Open(path, 0)
 	if err != nil {

@@ -24,8 +24,8 @@ type logFile struct {
 }
 
 // Files returns the log files below a directory, the files of one log from the oldest to the live one by the date or
-// the number that rotation put into the name. Logs follow each other by name. A symbolic link that leads to a regular file
-// is read once, under the name of its target if that is below the directory. FIFOs, devices and sockets are never
+// the number that rotation put into the name. Logs follow each other by name. A symbolic link that leads to a regular
+// file is read once, under the name of its target if that is below the directory. FIFOs, devices and sockets are never
 // opened. Files whose names show that they are not logs (journal files, databases, archives, programs) are left out.
 func Files(dir string) ([]string, error) {
 	var found []logFile

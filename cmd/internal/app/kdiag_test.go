@@ -193,8 +193,8 @@ func code(ts *testscript.TestScript, neg bool, args []string) {
 	wantsCode(ts, args[0], got)
 }
 
-// store starts an object store that takes one object, with the presigned URL $STORE, into the file stored, and each time
-// into stored.1 and so on. $EXPIRED was such a URL. While there is a file away it answers 503.
+// store starts an object store that takes one object, with the presigned URL $STORE, into the file stored, and each
+// time into stored.1 and so on. $EXPIRED was such a URL. While there is a file away it answers 503.
 func store(ts *testscript.TestScript, _ bool, _ []string) {
 	var took atomic.Int64
 	s := &uploadtest.Store{
