@@ -113,7 +113,7 @@ func All() []Advisory {
 	})
 }
 
-// place is that of a component among those of the program.
+// place returns where a component stands in the program's list, the end for one that is not in it.
 func place(component string) int {
 	i := slices.IndexFunc(list(), func(a Advisory) bool { return a.Component == component })
 	if i < 0 {
@@ -152,7 +152,7 @@ func (a Advisory) Shows(texts ...string) bool {
 	return slices.ContainsFunc(texts, regexp.MustCompile(a.Seen).MatchString)
 }
 
-// Versions are those of the components of a node, by component: "containerd": "1.7.2".
+// Versions are the versions of a node's components, by component: "containerd": "1.7.2".
 type Versions map[string]string
 
 // NodeVersions returns the versions of a node as its Node object has them: the runtime as containerd://1.7.2, the

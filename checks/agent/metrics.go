@@ -156,7 +156,7 @@ func (m *Metrics) Call(c crictl.Call) {
 	}
 }
 
-// Record sets the metrics to those of a report and the facts behind it.
+// Record sets the metrics from a report and the facts behind it.
 func (m *Metrics) Record(r *checks.Report, in *facts.Input, took time.Duration) {
 	result := runComplete
 	switch {

@@ -113,7 +113,7 @@ const (
 	gapDeadline            // and kdiag gave up long before a kubelet does
 )
 
-// addGaps notes those of the gaps that there are.
+// addGaps adds to the missing evidence the gaps that this measurement has.
 func addGaps(f *facts.Facts, e *checks.Evidence, gaps ...gap) {
 	limits, calls, m := f.Limits, f.Calls, f.Measurement
 	for _, g := range gaps {

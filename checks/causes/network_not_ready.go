@@ -101,7 +101,7 @@ func PassedOver(f *facts.Facts, c kubelet.CNI) bool {
 	return c.Problem != "" && len(c.Others) > 0 && f.Target.Unit == "crio"
 }
 
-// cniFolders are the folders of configuration and plugins, safe to paste, the first that of the configuration.
+// cniFolders are the folders of configuration and plugins, safe to paste, the configuration's first.
 func cniFolders(f *facts.Facts) []string {
 	n := f.Seen.CNI.Value
 	bin := ifElse(len(n.BinDirs) == 0, []string{"/opt/cni/bin"}, n.BinDirs)

@@ -296,7 +296,7 @@ func panicked(f *facts.Facts, role facts.Role) bool {
 	return len(facts.UnitsOf(f, signature.GoPanicked, role)) > 0
 }
 
-// silentShim is what is wrong with a shim that runs and does not answer.
+// silentShim says how a shim that runs fails to answer.
 const silentShim = "accepts connections and does not answer on them (1s, ttrpc)"
 
 // deafShims are the shims that answer nobody.

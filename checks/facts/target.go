@@ -13,7 +13,7 @@ import (
 	"github.com/kdiag/kdiag/crictl"
 )
 
-// deriveTarget works out what is asked, and what runs behind it.
+// deriveTarget finds out which runtime is asked, and which daemons run behind it.
 func deriveTarget(f *Facts) {
 	t := &f.Target
 	t.Simulated = f.Runtime.EndpointSource == string(crictl.SourceSimulated)

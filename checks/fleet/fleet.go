@@ -33,7 +33,7 @@ type Snapshot struct {
 	reading *reading // that it is of, which Watch goes on with
 }
 
-// A Node is what is kept of a Node object, its lease, its events and its pods.
+// A Node holds the parts of a Node object, its lease, its events and its pods that fleet uses.
 type Node struct {
 	Name          string
 	Created       time.Time

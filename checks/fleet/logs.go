@@ -196,7 +196,7 @@ func (c *Cluster) query(ctx context.Context, n *Node, at time.Time, back, wait t
 // logPath is the path of a kubelet's logs on the API server.
 func logPath(node string) string { return "/api/v1/nodes/" + node + "/proxy/logs/" }
 
-// logUnits returns the units whose logs are asked for. A node has one of those of the kubelet.
+// logUnits returns the units whose logs are asked for. A node has only one of the kubelet's units.
 func logUnits(n *Node) (kubelet, runtime []string) {
 	for _, d := range []struct {
 		version string // a part of the kubelet's
@@ -245,7 +245,7 @@ type logBody struct {
 	head, tail []byte
 }
 
-// The sizes of what is kept.
+// How many bytes are kept.
 const (
 	headSize = 64
 	tailSize = 512

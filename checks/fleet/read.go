@@ -37,7 +37,7 @@ type Options struct {
 	Pods     bool
 }
 
-// CheckSelector reports what is wrong with a selector of labels.
+// CheckSelector returns an error for a malformed label selector.
 func CheckSelector(selector string) error {
 	_, err := labels.Parse(selector)
 	return err
@@ -80,7 +80,7 @@ type reading struct {
 	fresh    bool              // since the last snapshot, there is something new
 }
 
-// A part is what is listed of a cluster. read returns what is to be done with it.
+// A part is one list of a cluster's objects. read returns how to add it to the fleet.
 type part struct {
 	name  string
 	every time.Duration // between two lists, while the cluster is watched

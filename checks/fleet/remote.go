@@ -185,7 +185,7 @@ func (a *Agent) Authorize(ctx context.Context) {
 	}
 }
 
-// Copy copies a file of at most so many bytes from the agent. The error is as of Read.
+// Copy copies a file of at most so many bytes from the agent. It returns the errors of Read.
 func (a *Agent) Copy(ctx context.Context, path string, query url.Values, to io.Writer, most int64) error {
 	r := a.cluster.core.Get().MaxRetries(0).AbsPath(a.proxy + path)
 	if a.token != "" {

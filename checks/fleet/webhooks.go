@@ -13,7 +13,7 @@ import (
 	"github.com/kdiag/kdiag/checks"
 )
 
-// A webhook is what is needed of those of admissionregistration.k8s.io.
+// A webhook holds the fields that are used of a webhook of admissionregistration.k8s.io.
 type webhook struct {
 	Name         string
 	ClientConfig struct {

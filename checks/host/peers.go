@@ -43,7 +43,7 @@ type Peers struct {
 	Unanswered []Peer
 	Asked      int   // how many peers were asked
 	Starting   []int // daemons of a runtime that do not listen yet
-	// Locks are those of others on the databases of Starting.
+	// Locks are the locks that other processes hold on the databases of Starting.
 	Locks []FileLock `json:",omitempty"`
 	// CRIOff is the line of containerd's configuration that disables its CRI plugin, with the file; empty for none.
 	CRIOff string `json:",omitempty"`

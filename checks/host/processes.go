@@ -42,7 +42,7 @@ type Process struct {
 	// Serves is the sandbox or container of the operation, if a CNI plugin's environment or an OCI bundle names it. A
 	// shim has it only while it has no child.
 	Serves Object
-	// Address and Namespace are those of the containerd that a shim was started by, also for what the shim started.
+	// Address and Namespace belong to the containerd that a shim was started by, also for what the shim started.
 	Address, Namespace string
 	Program            string // the base name of a shim's program, also for what the shim started
 	// Unit is the systemd unit of a kubelet, by its control group, where several processes are called so.

@@ -16,7 +16,7 @@ import (
 	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
 
-// childAttributes are those of a process that ends with this one.
+// childAttributes let a child process end with this one.
 func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 }

@@ -23,7 +23,7 @@ const throttleLook = 2 * time.Second
 // kubeletDir is the default of the kubelet's --root-dir.
 const kubeletDir = "/var/lib/kubelet"
 
-// processProbes are those of processes, tasks, control groups and systemd.
+// processProbes returns the probes of processes, tasks, control groups and systemd.
 func processProbes() []Probe {
 	afterAll := []string{populationID}
 	return []Probe{
@@ -57,7 +57,7 @@ func processProbes() []Probe {
 	}
 }
 
-// resourceProbes are those of memory, CPU, disks and mounts.
+// resourceProbes returns the probes of memory, CPU, disks and mounts.
 func resourceProbes() []Probe {
 	afterSettings := []string{populationID, "kubelet.settings"}
 	return []Probe{
@@ -103,7 +103,7 @@ func resourceProbes() []Probe {
 	}
 }
 
-// limitProbes are those of limits, counts and the clock.
+// limitProbes returns the probes of limits, counts and the clock.
 func limitProbes() []Probe {
 	afterAll := []string{populationID}
 	return []Probe{

@@ -8,7 +8,7 @@ import (
 	"github.com/kdiag/kdiag/checks/kubelet"
 )
 
-// kubeletProbes are those of the kubelet's surfaces and of the runtime's configuration.
+// kubeletProbes returns the probes of the kubelet's endpoints and files, and of the runtime's configuration.
 func kubeletProbes() []Probe {
 	afterSettings := []string{"kubelet.settings"}
 	return []Probe{

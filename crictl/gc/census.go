@@ -19,7 +19,7 @@ type PodCount struct {
 	Oldest    time.Time `json:"oldest"` // by creation
 	Newest    time.Time `json:"newest"`
 	NewestID  string    `json:"newestID"`
-	// LastReason and LastExitCode are those of the newest, if its status could be read.
+	// LastReason and LastExitCode are the newest container's, if its status could be read.
 	LastReason   string `json:"lastReason,omitempty"`
 	LastExitCode *int32 `json:"lastExitCode,omitempty"`
 	Gone         bool   `json:"gone,omitempty"` // the pod no longer exists

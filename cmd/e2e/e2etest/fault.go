@@ -39,7 +39,7 @@ func Shell(make, undo string) Maker {
 	}
 }
 
-// Nothing is the Maker of what is no fault.
+// Nothing makes no fault.
 func Nothing(*testing.T, *Place) {}
 
 // A Want is what kdiag must report of a fault. An empty field is not checked, but for Codes.
@@ -244,7 +244,7 @@ func matches(t *testing.T, what string, lines, patterns []string) {
 	}
 }
 
-// checkStacks checks what is reported with goroutine dumps. The dump that was taken is advised no more.
+// checkStacks checks a report with goroutine dumps. It must not advise the dump that was taken.
 func (w Want) checkStacks(t *testing.T, p Place, o Outcome) {
 	t.Helper()
 	r := o.Report(t)

@@ -34,7 +34,7 @@ func OpenDeadFuse(t testing.TB) *DeadFuse {
 	return &DeadFuse{Dev: os.NewFile(uintptr(fd), name)}
 }
 
-// Options are those of mount(2) for a process that has Dev under this number.
+// Options returns the options of mount(2) for a process that has Dev under this number.
 func (f *DeadFuse) Options(fd uintptr) string {
 	return fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fd)
 }

@@ -24,7 +24,7 @@ import (
 // is slow, but not sick.
 const runPatience = 2 * time.Minute
 
-// namespace is that of the pods.
+// namespace is the Kubernetes namespace of the pods.
 const namespace = "box"
 
 // Pods describe pods that are created as a kubelet does. The zero value of each field is a default.

@@ -147,7 +147,7 @@ func (d *historyDoc) first(i *checks.Incident) string {
 	return d.prose(cmp.Or(i.Hung.Name, i.Hung.Object, i.Hung.Method))
 }
 
-// body writes the pictures, what happened, what is missing, and the captures.
+// body writes the pictures, the transitions, the gaps and the captures.
 func (d *historyDoc) body(f fold) {
 	var begin, end time.Time
 	if d.main != nil {

@@ -20,7 +20,7 @@ type Resource struct {
 // Describe sends nothing: what there is depends on the pods.
 func (r Resource) Describe(chan<- *prometheus.Desc) {}
 
-// Collect sends what is known. Without a summary that is only that there is an error.
+// Collect sends the figures of the summary; without one, only resource_scrape_error.
 func (r Resource) Collect(ch chan<- prometheus.Metric) {
 	s, err := r.Summary(context.Background(), false) // whose calls have deadlines
 	failed := 0.0

@@ -73,7 +73,7 @@ type Syncer interface {
 
 // A StatusCache has the runtime's status of each pod.
 type StatusCache interface {
-	// Get returns what is known, an empty status if nothing is.
+	// Get returns the status of the pod, an empty one for a pod that is not known.
 	Get(uid types.UID) (*container.PodStatus, error)
 	// GetNewerThan waits until something newer than t is known.
 	GetNewerThan(ctx context.Context, uid types.UID, t time.Time) (*container.PodStatus, error)

@@ -28,7 +28,7 @@ type GenerateInput struct {
 	// NotStarted is why containers could not be started the last time, by name.
 	NotStarted map[string]*v1.ContainerStateWaiting
 	// ShouldStart reports whether the next sync will start a container, whose newest instance it is given, nil if
-	// there is none. It is asked for those of NotStarted only.
+	// there is none. It is asked for containers of NotStarted only.
 	ShouldStart func(*v1.Pod, *v1.Container, *container.Status) bool
 	// UpdateProbes fills in started and ready of each container. Nil leaves them false.
 	UpdateProbes func(*v1.Pod, *v1.PodStatus)
