@@ -1,9 +1,11 @@
 package judge
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/causes"
@@ -61,7 +63,52 @@ func notes(f *facts.Facts) []string {
 	if line := slowMount(f, f.Seen.Mounts.Value); line != "" {
 		all = append(all, line)
 	}
+	if line := unwellPods(f); line != "" {
+		all = append(all, line)
+	}
 	return all
+}
+
+// unwellFrom is how long a pod is not ready until a note names it, unwellRestart how long ago its restart may be: twice
+// the longest pause before one (MaxContainerBackOff in pkg/kubelet/kubelet.go).
+const (
+	unwellFrom    = time.Minute
+	unwellRestart = 10 * time.Minute
+)
+
+// unwellPods names the pods that the kubelet has as not ready or restarting, though nothing on the node explains it:
+// what fails may be the workload's own, and is seen here first.
+func unwellPods(f *facts.Facts) string {
+	var names []string
+	var pods int
+	known := slices.Concat(f.Pods.NotStarting, f.Pods.NotStopping)
+	for _, p := range f.Seen.Pods.Value {
+		if p.Phase != "Running" && p.Phase != "Pending" || p.Deleted != nil {
+			continue
+		}
+		pods++
+		unready := p.Unready != nil && f.Now.Sub(*p.Unready) >= unwellFrom
+		restarts := p.Restarted != nil && p.Restarts > 1 && f.Now.Sub(*p.Restarted) < unwellRestart
+		if !unready && !restarts ||
+			slices.ContainsFunc(known, func(t facts.PodTrouble) bool { return t.Pod.UID == p.UID }) {
+			continue
+		}
+		line := p.State
+		if p.Restarts > 0 {
+			line += ", " + units.Count(p.Restarts, "restart")
+		}
+		names = append(names, facts.Clean(fmt.Sprintf("%s/%s (%s)", p.Namespace, p.Name, cmp.Or(line, p.Phase))))
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	line := fmt.Sprintf("%d of %s %s not ready or restarting: ", len(names), units.Count(pods, "pod"),
+		units.Plural(pods, "is", "are"))
+	more := len(names) - facts.MostNamed
+	if more > 0 {
+		names = append(names[:facts.MostNamed], units.Count(more, "other"))
+	}
+	return line + units.List(names)
 }
 
 // stacksNote sums up the goroutine dumps of a runtime that answers; of one that does not, causes do.

@@ -24,6 +24,44 @@ type Pod struct {
 	Hooked string `json:",omitempty"`
 	// Rejected is why the kubelet rejected it for good: the reason and its words; empty where it did not.
 	Rejected string `json:",omitempty"`
+	// Unready is since when its condition Ready is False; nil while it is ready, and once it has ended.
+	Unready *time.Time `json:",omitempty"`
+	// Restarted is when a container of it ended last that was started again, or is to be; nil for none.
+	Restarted *time.Time `json:",omitempty"`
+	// State is the first container that is not ready, else the one that was restarted last, with how it ended last:
+	// "c: CrashLoopBackOff after exit code 1 (Error)". Restarts counts that container's.
+	State    string `json:",omitempty"`
+	Restarts int    `json:",omitempty"`
+}
+
+// A containerStatus holds the fields that kdiag uses of a ContainerStatus.
+type containerStatus struct {
+	Name         string
+	Ready        bool
+	RestartCount int
+	State        struct {
+		Waiting    struct{ Reason string }
+		Terminated struct{ Reason string }
+	}
+	LastState struct {
+		Terminated *struct {
+			Reason     string
+			ExitCode   int
+			FinishedAt time.Time
+		}
+	}
+}
+
+// words writes in which state a container is, and how it ended before.
+func (c *containerStatus) words() string {
+	line := c.Name + ": " + cmp.Or(c.State.Waiting.Reason, c.State.Terminated.Reason, "running")
+	if !c.Ready && c.State.Waiting.Reason == "" && c.State.Terminated.Reason == "" {
+		line += ", not ready"
+	}
+	if t := c.LastState.Terminated; t != nil {
+		line += fmt.Sprintf(" after exit code %d (%s)", t.ExitCode, t.Reason)
+	}
+	return oneLine(line)
 }
 
 // Annotations of pods: the UID of a static pod of which the API server has a mirror with another UID; and, in the
@@ -67,7 +105,24 @@ func AskPods(ctx context.Context, root string, s Settings, given Credentials, ap
 	return parsePods(r.body)
 }
 
-// parsePods reads a PodList, of which nothing but names, phases and times is kept.
+// readContainers sets what Pod has of its containers.
+func (p *Pod) readContainers(all []containerStatus) {
+	unready := false
+	for i := range all {
+		c := &all[i]
+		newest := c.LastState.Terminated != nil &&
+			(p.Restarted == nil || c.LastState.Terminated.FinishedAt.After(*p.Restarted))
+		if newest {
+			p.Restarted = &c.LastState.Terminated.FinishedAt
+		}
+		if !unready && (newest || !c.Ready) {
+			unready = !c.Ready
+			p.State, p.Restarts = c.words(), c.RestartCount
+		}
+	}
+}
+
+// parsePods reads a PodList, of which nothing but names, phases, times and the states of containers is kept.
 func parsePods(data []byte) ([]Pod, error) {
 	var list struct {
 		Kind  string
@@ -87,9 +142,10 @@ func parsePods(data []byte) ([]Pod, error) {
 				Phase, Reason     string
 				Message           string
 				StartTime         *time.Time
-				ContainerStatuses []struct {
-					Name  string
-					State struct{ Waiting struct{ Reason string } }
+				ContainerStatuses []containerStatus
+				Conditions        []struct {
+					Type, Status       string
+					LastTransitionTime time.Time
 				}
 			}
 		}
@@ -117,6 +173,14 @@ func parsePods(data []byte) ([]Pod, error) {
 					p.Hooked = cmp.Or(p.Hooked, oneLine(c.Name))
 				}
 			}
+		}
+		if p.Phase == "Running" || p.Phase == "Pending" {
+			for _, c := range status.Conditions {
+				if c.Type == "Ready" && c.Status == "False" {
+					p.Unready = &c.LastTransitionTime
+				}
+			}
+			p.readContainers(status.ContainerStatuses)
 		}
 		pods = append(pods, p)
 	}

@@ -184,14 +184,24 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
-// TestHooked reads the pod of a postStart hook that has not returned, as kubelet 1.36.3 shows it, and one without.
-func TestHooked(t *testing.T) {
-	const item = `{"metadata":{"name":"extra"},"spec":{"containers":[{"name":"c","lifecycle":{"postStart":` +
-		`{"exec":{"command":["sleep","100000"]}}}}]},"status":{"phase":"Pending","containerStatuses":[{"name":"c",` +
-		`"state":{"waiting":{"reason":"ContainerCreating"}}}]}}`
-	for hook, want := range map[string]string{"postStart": "c", "preStop": ""} {
-		pods, err := parsePods([]byte(`{"kind":"PodList","items":[` + strings.ReplaceAll(item, "postStart", hook) + `]}`))
-		must(t, err)
-		equal(t, want, pods[0].Hooked)
-	}
+// TestParsePods reads a pod of a postStart hook that has not returned, as kubelet 1.36.3 shows it, one without, and one
+// that fails.
+func TestParsePods(t *testing.T) {
+	const hooked = `{"spec":{"containers":[{"name":"c","lifecycle":{"postStart":{"exec":{"command":["sleep","100000"]}}}}]},` +
+		`"status":{"phase":"Pending","containerStatuses":[{"name":"c","state":{"waiting":{"reason":"ContainerCreating"}}}]}}`
+	const fails = `{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"False",` +
+		`"lastTransitionTime":"2026-11-28T18:30:00Z"}],"containerStatuses":[{"name":"a","ready":true,"restartCount":1,` +
+		`"state":{"running":{}},"lastState":{"terminated":{"exitCode":2,"reason":"Error","finishedAt":"2026-11-28T18:20:00Z"}}},` +
+		`{"name":"c","restartCount":7,"state":{"waiting":{"reason":"CrashLoopBackOff"}},"lastState":{"terminated":` +
+		`{"exitCode":137,"reason":"OOMKilled","finishedAt":"2026-11-28T18:29:59Z"}}},{"name":"d","state":{"running":{}}}]}}`
+	pods, err := parsePods([]byte(`{"kind":"PodList","items":[` + hooked + `,` +
+		strings.ReplaceAll(hooked, "postStart", "preStop") + `,` + fails + `]}`))
+	must(t, err)
+	equal(t, "c", pods[0].Hooked)
+	equal(t, "", pods[1].Hooked)
+	unready, ended := time.Date(2026, 11, 28, 18, 30, 0, 0, time.UTC), time.Date(2026, 11, 28, 18, 29, 59, 0, time.UTC)
+	equal(t, Pod{
+		Phase: "Running", Unready: &unready, Restarted: &ended, Restarts: 7,
+		State: "c: CrashLoopBackOff after exit code 137 (OOMKilled)",
+	}, pods[2])
 }
