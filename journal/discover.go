@@ -219,9 +219,9 @@ func node(root string) []*source {
 		dir := filepath.Join(root, "var/log")
 		names, err := textlog.Files(dir)
 		add(dir, slices.DeleteFunc(names, func(n string) bool { return !systemLog(filepath.Base(n)) }), err)
-		if f, err := os.OpenFile(kmsgName, os.O_RDONLY|syscall.O_NONBLOCK, 0); err == nil {
-			_ = f.Close() // was only opened
-			if filepath.Clean(root) == "/" {
+		if filepath.Clean(root) == "/" {
+			if f, err := os.OpenFile(kmsgName, os.O_RDONLY|syscall.O_NONBLOCK, 0); err == nil {
+				_ = f.Close() // was only opened
 				sources = append(sources, &source{name: kmsgName, path: kmsgName, kind: kindKmsg})
 			}
 		}

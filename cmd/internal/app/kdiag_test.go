@@ -65,7 +65,7 @@ func surroundings() (env cli.Env, stdout, stderr *bytes.Buffer) {
 		Now:      time.Now,
 		Getenv:   func(string) string { return "" },
 		Hostname: os.Hostname,
-		Root:     "/",
+		Root:     hostRoot,
 		Width:    80,
 	}, stdout, stderr
 }
@@ -139,9 +139,22 @@ func TestMain(m *testing.M) {
 
 type tests struct{ *testing.M }
 
+// hostRoot is the root of a host that has no logs, processes or settings. The commands read it in place of the machine's
+// own, whose kernel log and load must not change what they print.
+var hostRoot string
+
 // Run catches SIGHUP: below nohup this process ignores it, and the kdiag of a script would inherit that.
 func (t tests) Run() int {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	root, err := os.MkdirTemp("", "kdiag-host")
+	if err == nil {
+		err = os.Mkdir(filepath.Join(root, "proc"), 0o755)
+	}
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(root)
+	hostRoot = root
 	return t.M.Run()
 }
 
@@ -170,6 +183,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("TERM", "xterm")
 			env.Setenv("CONTAINER_RUNTIME_ENDPOINT", "")
 			env.Setenv("TMPDIR", "/tmp")
+			env.Setenv("HOST_ROOT", hostRoot)
 			env.Setenv("ESC", "\x1b[31mred")
 			env.Values[scriptT{}] = env.T()
 			return nil

@@ -51,7 +51,7 @@ func TestSchemas(t *testing.T) {
 		"canary --simulate runtime-hung", "canary -r " + box, "reproduce healthy",
 		"reproduce nothing-like-it", "stacks " + dump, "stacks " + dump + " " + dump, "stacks", "stacks " + blank,
 		"bundle --simulate healthy " + archive, "bundle --list " + archive, "bundle --list " + blank,
-		"history --data-dir " + box + "/agent", "history --data-dir " + box,
+		"history --root / --data-dir " + box + "/agent", "history --root / --data-dir " + box,
 		"fleet --kubeconfig " + nodes, "fleet --checks --kubeconfig " + nodes, "fleet --kubeconfig " + box,
 		"fleet bundle n1 --list" + remote, "fleet report n1" + remote,
 		"explain", "explain InspectHang", "explain advisories", "explain runc-2404", "version",
