@@ -44,14 +44,6 @@ func TestCalendar(t *testing.T) {
 			last, "+08:00, by the stamps that name one", "by other stamps in the log",
 		},
 		{
-			"all lines are 22 minutes late: no zone lies 15 minutes beside UTC",
-			[][3]string{
-				{"11-21T08:00:05", "2026-11-21T08:22:10Z", "2026-11-21T08:00:05Z"},
-				{"11-21T08:00:10", "2026-11-21T08:22:10Z", "2026-11-21T08:00:10Z"},
-			},
-			last, "+00:00, by the stamps that name one", "by other stamps in the log",
-		},
-		{
 			"summer time ends within the log",
 			[][3]string{
 				{"10-25T02:59:50", "2026-10-25T00:59:50.1Z", "2026-10-25T00:59:50Z"},
@@ -74,21 +66,12 @@ func TestCalendar(t *testing.T) {
 			last, "", "by other stamps in the log",
 		},
 		{
-			"no stamp names a zone: the one given is taken",
-			[][3]string{{"07-03T19:59:01", "07-03T19:59:01", "2026-07-03T11:59:01Z"}},
-			calendarHint{loc: time.FixedZone("CST", 8*3600), notAfter: now(), how: "as given"},
-			"+08:00, assumed: the stamps name none", "as given",
-		},
-		{
 			"a kernel record 60 s later",
 			[][3]string{
 				{"11-21T08:00:00", "5s", "2026-11-21T08:00:00Z"},
 				{"", "65s", "2026-11-21T08:01:00Z"},
 			},
 			last, "+00:00, assumed: the stamps name none", "as the last",
-		},
-		{
-			"seconds since the start alone", [][3]string{{"", "65s", ""}}, last, "", "",
 		},
 		{
 			"a leap day, by a header",

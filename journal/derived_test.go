@@ -119,21 +119,6 @@ func smallJournal(t *testing.T) string {
 	return put(t, "d00-small.journal", unpacked(t, "journalfile/testdata/d00-small.journal.zst"))
 }
 
-// TestReal reads the log of a real kubelet whose containerd was frozen for seven minutes.
-func TestReal(t *testing.T) {
-	r := readFile(t, "testdata/real/kubelet-1.36-containerd-frozen.log.zst")
-	want := []string{
-		"startup 2026-11-21T00:48:43Z to 2026-11-21T00:48:43Z, worst 0s, flap 0, recovered true",
-		"incident 2026-11-21T00:52:12Z to 2026-11-21T00:56:07Z, worst 418.98149847s, flap 0, recovered true",
-	}
-	if diff := cmp.Diff(want, briefs(r)); diff != "" {
-		t.Fatal(diff)
-	}
-	if at := r.Episodes[1].Anchor.Format("15:04:05.000"); at != "00:49:08.541" {
-		t.Errorf("the relist that got stuck began at %s, want 00:49:08.541", at)
-	}
-}
-
 // bare matches the logs of which no line has a header.
 var bare = regexp.MustCompile(`/025-|/041-|/083-`)
 

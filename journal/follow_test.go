@@ -18,20 +18,6 @@ func at(n int) string {
 	return strings.Replace(s, "1121 00:52:12", later, 1)
 }
 
-func TestFollowStream(t *testing.T) {
-	n := 0
-	in := []Input{{Kind: Stream, Path: "-", Reader: strings.NewReader(at(0) + at(5) + at(10))}}
-	opts := Options{Inputs: in, Now: now, Local: time.UTC}
-	err := Follow(t.Context(), opts, func(_ *Report, e Event) {
-		if e.Code == "PLEGNotHealthy" {
-			n++
-		}
-	})
-	if err != nil || n != 3 {
-		t.Errorf("%d events, want 3; the end of a pipe is no error: %v", n, err)
-	}
-}
-
 // followed follows inputs until end is called, and sends on the unhealthy records that come once it has read what was
 // there. end returns the last report.
 func followed(t *testing.T, opts Options) (seen chan Event, end func() *Report) {
@@ -78,7 +64,7 @@ func TestFollowFile(t *testing.T) {
 }
 
 // TestFollowJournal follows a directory of journals over rotation: each record of the new file once, in order, and none
-// of before. TestEndToEndFollower has files that grow.
+// of before.
 func TestFollowJournal(t *testing.T) {
 	path := smallJournal(t)
 	text, err := os.ReadFile(path)
@@ -104,27 +90,4 @@ func TestFollowJournal(t *testing.T) {
 			t.Errorf("%d events more than the 16 of the new file", len(seen))
 		}
 	})
-}
-
-// TestRotatedBeforeItIsRead puts another journal in the place of one between the search for files and the reading. Its
-// records are read once it has been found itself.
-func TestRotatedBeforeItIsRead(t *testing.T) {
-	path := smallJournal(t)
-	text, err := os.ReadFile(path)
-	must(t, err)
-	before := file(path)
-	text[24]++ // another file by its id
-	must(t, os.WriteFile(path, text, 0o600))
-	r := newReader(&Options{Now: now}, nil)
-	for _, tt := range []struct {
-		found *source
-		read  bool
-	}{{before, false}, {file(path), true}} {
-		tt.found.next = new(uint64)
-		r.begin(tt.found)
-		must(t, r.journal(t.Context(), tt.found))
-		if (tt.found.Lines > 0) != tt.read {
-			t.Errorf("%d records, want some: %t", tt.found.Lines, tt.read)
-		}
-	}
 }

@@ -102,14 +102,11 @@ func TestSearchWindow(t *testing.T) {
 		hits         int
 	}{
 		{"all", 0, 0, 0, 2000, 400},
-		{"narrow", t0 + 1000e6, t0 + 1010e6, 0, 10, 2},
 		{"until is exclusive", t0 + 2e6, t0 + 4e6, 0, 2, 1},
 		{"wide", t0 + 100e6, t0 + 1900e6, 0, 1800, 360},
 		{"open end", t0 + 1990e6, 0, 0, 10, 2},
-		{"open beginning", 0, t0 + 10e6, 0, 10, 2},
 		{"boot", 0, 0, 0xA2, 1000, 200},
 		{"boot and time", t0 + 990e6, t0 + 1010e6, 0xA1, 10, 2},
-		{"before", 1, t0, 0, 0, 0},
 		{"after", t0 + 2000e6, 0, 0, 0, 0},
 	} {
 		q := Query{Since: tt.since, Until: tt.until, Match: pleg}
@@ -165,9 +162,6 @@ func TestOpen(t *testing.T) {
 		empty   bool
 	}{
 		{fifo, nil, safefile.ErrNotRegular, false},
-		{dir, nil, safefile.ErrNotRegular, false},
-		{"/dev/zero", nil, safefile.ErrNotRegular, false},
-		{filepath.Join(dir, "none"), nil, os.ErrNotExist, false},
 		{"good", good, nil, false},
 		{"empty", nil, nil, true},
 		{"zeros", make([]byte, 100_001), nil, true},

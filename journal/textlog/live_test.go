@@ -37,14 +37,12 @@ func TestLive(t *testing.T) {
 		want []string
 	}{
 		{"the next record ends one", script{a + more + b}, []string{joined, "b"}},
-		{"the end of a stream ends one", script{a, more}, []string{joined}},
 		{"a pause ends one", script{b, "", a, more, "", "", b}, []string{"b", joined, "b"}},
 		{
 			"a pause within a line ends nothing",
 			script{a, "\tPLEG is", "", "", " not healthy: x\n >\n", "", b},
 			[]string{joined, "b"},
 		},
-		{"a pause before anything", script{"", "", b}, []string{"b"}},
 		{"read byte by byte", append(strings.Split(a+more, ""), "", b), []string{joined, "b"}},
 		{"export format", script{"", entry[:5], "", entry[5:30], entry[30:], "", entry}, []string{"b", "b"}},
 		{"a line without end, then the stream's", script{b, "", b[:len(b)-1]}, []string{"b", "b"}},
