@@ -157,13 +157,7 @@ func TestTicks(t *testing.T) {
 		width    int
 		want     string
 	}{
-		{"seconds", "2026-11-21T00:00:03Z", "2026-11-21T00:00:33Z", 68, "00:00:10 00:00:20 00:00:30"},
-		{"minutes", "2026-11-21T00:49:10Z", "2026-11-21T00:58:10Z", 68, "00:50 00:52 00:54 00:56 00:58"},
 		{"midnight", "2026-11-20T20:00:00Z", "2026-11-21T04:00:00Z", 40, "20:00 22:00 Nov 21 02:00 04:00"},
-		{
-			"a zone of half hours", "2026-11-21T08:00:00+05:30", "2026-11-21T14:00:00+05:30", 60,
-			"08:00 09:00 10:00 11:00 12:00 13:00 14:00",
-		},
 		{"no length", "2026-11-21T08:00:00Z", "2026-11-21T08:00:00Z", 60, ""},
 		{"ages", "1026-11-21T08:00:00Z", "2026-11-21T08:00:00Z", 20, ""},
 	} {
@@ -214,10 +208,6 @@ func TestJournalFollower(t *testing.T) {
 	update(at(419, true), full.Events[5])
 	update(at(419, true), journal.Event{})
 	golden(t, "journal-follow", b.String())
-	closed := NewJournalFollower(&terminal{err: io.ErrClosedPipe}, Options{})
-	if err := closed.Update(full, journal.Event{}); err == nil {
-		t.Error("no error from a writer that is closed")
-	}
 }
 
 // hung is a node with pods whose runtime has not answered for four minutes, and its log.
@@ -293,12 +283,10 @@ func stories(t *testing.T) map[string]LoopView {
 		}
 		views[name] = v
 	}
-	until("1-start", reproduce.Started)
 	until("2-fault", reproduce.PodDied)
 	until("2-pause", reproduce.Lifted)
 	pause := &views["2-pause"].Story.Scenario
 	pause.Times, pause.Pause = 2, fake.Duration(90*time.Second)
-	until("3-recovery", reproduce.Lifted)
 	until("4-cleanup", reproduce.Recovered)
 	until("5-verdict", reproduce.CleanedUp)
 	views["4-cleanup"].Story.Endpoint = "unix:///run/containerd/containerd.sock"
@@ -314,12 +302,6 @@ func TestDraw(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			golden(t, "loop-"+name, strings.Join(v.Draw(80, 24, Options{}), "\n")+"\n")
 		})
-	}
-	colored := strings.Join(hung(2).Draw(91, 19, Options{Color: true}), "\n")
-	for _, want := range []string{"\x1b[31mNotReady for 1m: PLEG", "\x1b[33mdefault/old", `[31mE0301 "\x1b[31mError"`} {
-		if !strings.Contains(colored, want) {
-			t.Errorf("no %q in %q", want, colored)
-		}
 	}
 	views["hung"], views["empty"] = hung(30), LoopView{}
 	for name, v := range views {
@@ -339,7 +321,6 @@ func TestDraw(t *testing.T) {
 type terminal struct {
 	mu     sync.Mutex
 	writes []string
-	err    error
 	block  chan struct{} // when not nil, writes wait for it
 }
 
@@ -350,7 +331,7 @@ func (t *terminal) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.writes = append(t.writes, string(b))
-	return len(b), t.err
+	return len(b), nil
 }
 
 func (t *terminal) all() []string {
@@ -362,10 +343,6 @@ func (t *terminal) all() []string {
 func TestProgressLine(t *testing.T) {
 	clean := gc.Progress{Total: 2000, Removed: 990, Skipped: 10, Failed: 1, TimeLeft: 10 * time.Second}
 	for want, show := range map[string]func(p *Progress){
-		"| connecting to the runtime": func(p *Progress) { p.Update(plegbench.Progress{Phase: "connect"}) },
-		"| waiting for the runtime: status calls 49/100, 2 hung": func(p *Progress) {
-			p.Update(plegbench.Progress{Phase: "inspect", Done: 49, Total: 100, Hung: 2})
-		},
 		"| waiting for shop/web-0 app: status calls 99/100": func(p *Progress) {
 			stuck := plegbench.Inspection{Name: "app", Pod: crictl.Pod{Namespace: "shop", Name: "web-0"}}
 			p.Update(plegbench.Progress{Phase: "inspect", Done: 99, Total: 100, Waiting: &stuck})
@@ -413,23 +390,6 @@ func TestProgress(t *testing.T) {
 			}
 		}
 	})
-	for name, do := range map[string]func(*Progress){
-		"no terminal":        func(p *Progress) { p.tty = false; p.Update(probe) },
-		"nothing to show":    func(*Progress) {},
-		"done at once":       func(p *Progress) { p.Update(probe); p.Done() },
-		"only after the end": func(p *Progress) { p.Done(); p.Update(probe) },
-	} {
-		onTerminal(t, name, func(t *testing.T, w *terminal, p *Progress) {
-			do(p)
-			time.Sleep(time.Second)
-			p.Done()
-			p.Done()
-			time.Sleep(time.Second)
-			if got := w.all(); len(got) != 0 {
-				t.Errorf("drawn %q", got)
-			}
-		})
-	}
 	onTerminal(t, "from many goroutines, and nothing after Done", func(t *testing.T, w *terminal, p *Progress) {
 		var wg sync.WaitGroup
 		for i := range 8 {

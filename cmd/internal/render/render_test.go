@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
-	"fmt"
 	"io"
 	"maps"
 	"os"
@@ -414,10 +413,6 @@ func TestBriefNames(t *testing.T) {
 			"UNHEALTHY InspectHang payments/ledger-db-0/ledger: very long very long... (+1)",
 		},
 		{
-			[]checks.Cause{{Code: "InspectHang", Confidence: 0.8, Summary: long, Subject: &checks.Subject{ID: "x17"}}},
-			"UNHEALTHY InspectHang x17: very long very long very long very long very long...",
-		},
-		{
 			[]checks.Cause{{Code: "ListHang", Confidence: 0.45, Summary: "ListContainers hangs"}},
 			"UNHEALTHY ListHang (0.45): ListContainers hangs",
 		},
@@ -427,47 +422,6 @@ func TestBriefNames(t *testing.T) {
 			Header: checks.Header{Status: checks.Unhealthy, Problems: []string{"no permission"}}, Causes: tt.causes,
 		}}
 		if got := d.print(t, Options{Format: Brief}); got != tt.want+"\n" {
-			t.Errorf("got  %q\nwant %q", got, tt.want)
-		}
-	}
-}
-
-// TestFleetHeadline has the sentence of each kind of fleet.
-func TestFleetHeadline(t *testing.T) {
-	groups := func(n int) (all []checks.FleetGroup) {
-		for i := range n {
-			all = append(all, checks.FleetGroup{Cause: fmt.Sprint("Cause", i), Nodes: []string{"n"}})
-		}
-		return all
-	}
-	cordoned := []checks.FleetNode{{Name: "n", Ready: "True", Unschedulable: true}}
-	warning := []checks.Result{{ID: "x", Status: checks.StatusOK}, {ID: "y", Status: checks.StatusWarning, Summary: "z"}}
-	for _, tt := range []struct {
-		r    checks.FleetReport
-		want string
-	}{
-		{
-			checks.FleetReport{Counts: checks.FleetCounts{Nodes: 5000, NotReady: 6}, Groups: groups(6)},
-			"6 of 5,000 nodes not ready: 1 Cause0, 1 Cause1, 1 Cause2, 1 Cause3, 2 other causes",
-		},
-		{
-			checks.FleetReport{Counts: checks.FleetCounts{Nodes: 9, Silent: 1, Problems: 1}, Groups: groups(2)},
-			"1 of 9 nodes not ready, 1 ready but sick: 1 Cause0, 1 Cause1",
-		},
-		{
-			checks.FleetReport{Counts: checks.FleetCounts{Nodes: 9, Problems: 1}, Groups: groups(1)},
-			"1 of 9 nodes ready but sick: 1 Cause0",
-		},
-		{
-			checks.FleetReport{Counts: checks.FleetCounts{Nodes: 1, Diagnosed: 1}, Nodes: cordoned, Checks: warning},
-			"1 node, all ready; kdiag agent on 1 finds nothing critical; 1 cordoned; y: z",
-		},
-		{
-			checks.FleetReport{Header: checks.Header{Status: checks.Unknown, Problems: []string{"no such nodes"}}},
-			"no such nodes",
-		},
-	} {
-		if got := (cleaner{}).fleet(&tt.r); got != tt.want {
 			t.Errorf("got  %q\nwant %q", got, tt.want)
 		}
 	}
