@@ -266,26 +266,6 @@ func TestOnDisk(t *testing.T) {
 	})
 }
 
-// lines counts the writes of a log.
-type lines []string
-
-func (l *lines) Write(p []byte) (int, error) {
-	*l = append(*l, string(bytes.Clone(p)))
-	return len(p), nil
-}
-
-// TestJournaldPriorities has each record in one write, with its priority, also of a logger that has attributes.
-func TestJournaldPriorities(t *testing.T) {
-	var got lines
-	log := newLog(cli.Env{Err: &got, Getenv: func(string) string { return "8:1" }}, "text", "")
-	log.Info("runs", "version", "v1")
-	log.With("node", "n").Error("fails")
-	want := lines{"<6>msg=runs version=v1\n", "<3>msg=fails node=n\n"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
-}
-
 // TestLogOfChange reads the JSON line of a change as a collector does.
 func TestLogOfChange(t *testing.T) {
 	var out bytes.Buffer

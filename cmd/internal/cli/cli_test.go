@@ -9,55 +9,51 @@ import (
 	"time"
 )
 
-// TestDestination replaces a file as it was, makes a new one for its owner only, and leaves nothing beside it, nor of
-// one that cannot be written.
+// TestDestination replaces a file with its permissions, makes a new one for its owner only, and leaves nothing beside it,
+// nor of one that cannot be written.
 func TestDestination(t *testing.T) {
 	for _, tt := range []struct {
-		name string
-		mode fs.FileMode // of the file that is there; 0 for none
-		want fs.FileMode // 0 for none
+		name   string
+		before fs.FileMode // of the file that is there; 0 for none
+		full   bool        // it cannot be written
+		want   string
 	}{
-		{"new", 0, 0o600},
-		{"for everybody", 0o644, 0o644},
-		{"for its owner", 0o600, 0o600},
-		{"cut short", 0, 0},
+		{"new", 0, false, "-rw------- new"},
+		{"for everybody", 0o644, false, "-rw-r--r-- new"},
+		{"cut short", 0, true, ""},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			name := filepath.Join(t.TempDir(), "page.html")
-			if tt.mode != 0 {
-				if err := os.WriteFile(name, []byte("old"), tt.mode); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.Chmod(name, tt.mode); err != nil { // whatever the umask is
-					t.Fatal(err)
-				}
-			}
-			d, err := OpenDestination("--html", name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer d.Close()
-			if tt.want == 0 {
-				_ = d.tmp.Close()
-			}
-			if err := d.Write([]byte("new")); (err != nil) != (tt.want == 0) {
-				t.Error(err)
-			}
-			left := ""
-			files, _ := filepath.Glob(filepath.Dir(name) + "/*") // hidden ones too
-			for _, file := range files {
-				info, _ := os.Stat(file)
-				text, _ := os.ReadFile(file)
-				left += fmt.Sprintln(info.Mode(), info.Name(), string(text))
-			}
-			want := ""
-			if tt.want != 0 {
-				want = fmt.Sprintln(tt.want, "page.html new")
-			}
-			if left != want {
-				t.Errorf("left %q, want %q", left, want)
-			}
-		})
+		name := filepath.Join(t.TempDir(), "page.html")
+		if tt.before != 0 {
+			must(t, os.WriteFile(name, []byte("old"), tt.before))
+			must(t, os.Chmod(name, tt.before)) // whatever the umask is
+		}
+		d, err := OpenDestination("--html", name)
+		must(t, err)
+		if tt.full {
+			_ = d.tmp.Close()
+		}
+		if err := d.Write([]byte("new")); (err != nil) != tt.full {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+		d.Close()
+		got := ""
+		files, err := os.ReadDir(filepath.Dir(name))
+		must(t, err)
+		for _, file := range files {
+			info, _ := file.Info()
+			text, _ := os.ReadFile(filepath.Join(filepath.Dir(name), file.Name()))
+			got += fmt.Sprint(info.Mode(), " ", string(text))
+		}
+		if got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -66,11 +62,9 @@ func TestImage(t *testing.T) {
 	defer func(v string) { version = v }(version)
 	for v, want := range map[string]string{
 		"v1.2.3":                               "ghcr.io/kdiag/kdiag:v1.2.3",
-		"v1.2.3-rc.1":                          "ghcr.io/kdiag/kdiag:v1.2.3-rc.1",
 		"v1.2.3-0.20261128175309-1c18a5961234": "",
 		"v1.2.3+dirty":                         "",
 		"v1.2.4-SNAPSHOT-1c18a596":             "",
-		"devel":                                "",
 	} {
 		version = v
 		if got := Image(); got != want {
@@ -108,13 +102,10 @@ func TestParseWhen(t *testing.T) {
 		"2026-11-20T19:12:09Z":          "2026-11-20T19:12:09Z",
 		"2026-11-20T19:12:09.250+01:00": "2026-11-20T19:12:09.25+01:00",
 		"2026-11-20 19:12:09":           "2026-11-20T19:12:09+08:00",
-		"2026-11-20 19:12":              "2026-11-20T19:12:00+08:00",
 		"2026-11-20":                    "2026-11-20T00:00:00+08:00",
 		"03:12":                         "2026-11-21T03:12:00+08:00",
 		"03:13":                         "2026-11-20T03:13:00+08:00", // it has not been that late today
-		"23:50":                         "2026-11-20T23:50:00+08:00",
 		"-15m":                          "2026-11-21T02:57:09+08:00",
-		"90s":                           "2026-11-21T03:10:39+08:00",
 	} {
 		got, err := parseWhen(text, threeAtNight())
 		if err != nil {
@@ -126,8 +117,7 @@ func TestParseWhen(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"", "soon", "today", "-", "-1d", "03:12:09", "--5m", "-5", "-5x", "25:00", "2026-13-01", "-99999999h",
-		"2026-11-20 19:12:09 CET",
+		"", "soon", "-1d", "03:12:09", "--5m", "25:00", "-99999999h", "2026-11-20 19:12:09 CET",
 	} {
 		if got, err := parseWhen(text, threeAtNight()); err == nil {
 			t.Errorf("%q is taken for %v", text, got)

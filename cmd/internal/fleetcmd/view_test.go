@@ -11,7 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/fleet"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 )
@@ -29,9 +28,9 @@ func snapshot(nodes ...string) *fleet.Snapshot {
 	return s
 }
 
-func testView(out *bytes.Buffer, plugin bool) *view {
+func testView() *view {
 	env := cli.Env{
-		Out: out, Now: time.Now, Getenv: func(string) string { return "" }, Hostname: os.Hostname, Width: 80, Plugin: plugin,
+		Out: new(bytes.Buffer), Now: time.Now, Getenv: func(string) string { return "" }, Hostname: os.Hostname, Width: 80,
 	}
 	return &view{env: env, opts: &options{more: "kdiag fleet", same: " --context c"}, name: "prod-eu"}
 }
@@ -39,7 +38,7 @@ func testView(out *bytes.Buffer, plugin bool) *view {
 // TestTake has the changes that are shown.
 func TestTake(t *testing.T) {
 	const pleg, down = "PLEG is not healthy: x", "container runtime is down"
-	v := testView(new(bytes.Buffer), false)
+	v := testView()
 	if !v.take(snapshot("a", "", "b", pleg, "c", "", "d", "")) || len(v.changes) != 0 {
 		t.Errorf("the first reading changed %q", v.changes)
 	}
@@ -68,7 +67,7 @@ func TestTake(t *testing.T) {
 // TestDraw checks that the verdict, the latest change and how to leave fit a screen, and that only a command is
 // longer than a line.
 func TestDraw(t *testing.T) {
-	v := testView(new(bytes.Buffer), false)
+	v := testView()
 	v.take(snapshot("a", "", "b", "", "c", ""))
 	for range 20 {
 		v.take(snapshot("a", "", "b", "PLEG is not healthy: x", "c", ""))
@@ -86,32 +85,6 @@ func TestDraw(t *testing.T) {
 			if len(line) >= size[0] && !strings.Contains(line, " scp ") {
 				t.Errorf("%v: a line has %d columns: %s", size, len(line), line)
 			}
-		}
-	}
-}
-
-// TestPlugin has commands that are printed begin as the person typed them, and mean the same cluster.
-func TestPlugin(t *testing.T) {
-	const copied = "scp $(command -v kdiag) a:/tmp/ && ssh a sudo /tmp/kdiag node"
-	const log = "kubectl get --raw '/api/v1/nodes/a/proxy/logs/?query=kubelet&tailLines=20000' --context c | TZ=UTC "
-	for plugin, want := range map[bool][]string{
-		false: {log + "kdiag journal", copied, "kubectl describe node a --context c", "kdiag explain RuntimeDown"},
-		true: {
-			log + "kubectl kdiag journal",
-			"scp $(command -v kubectl-kdiag) a:/tmp/ && ssh a sudo /tmp/kubectl-kdiag node",
-			"kubectl describe node a --context c", "kubectl kdiag explain RuntimeDown",
-		},
-	} {
-		v := testView(new(bytes.Buffer), plugin)
-		s := snapshot("a", "container runtime is down")
-		s.Nodes[0].Log = &checks.FleetLog{Status: checks.Unhealthy, Cause: "RuntimeDown", Ongoing: true}
-		v.take(s)
-		var got []string
-		for _, s := range v.last.NextSteps {
-			got = append(got, s.Command)
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("plugin %v (-want +got):\n%s", plugin, diff)
 		}
 	}
 }

@@ -19,7 +19,6 @@ func TestShortFlags(t *testing.T) {
 		gates     map[string]bool
 		verbosity int
 	}{
-		{"none", nil, nil, 0},
 		{"evented", []string{"--evented"}, map[string]bool{"EventedPLEG": true}, 0},
 		{
 			"beside other gates",
@@ -34,7 +33,6 @@ func TestShortFlags(t *testing.T) {
 			0,
 		},
 		{"verbosity, as app joins -v 5 and -v5", []string{"-v=5"}, nil, 5},
-		{"verbosity without a number", []string{"-v"}, nil, 4},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			opts, cmd := options{kubelet: map[string][]string{}}, &cobra.Command{}
