@@ -55,6 +55,7 @@ func under(path, dir string) bool {
 	return path == full || strings.HasPrefix(path, full+"/")
 }
 
+// TestImports has what each package may import, and wants a comment on it.
 func TestImports(t *testing.T) {
 	// Outside packages that only some of our folders may import, by prefix.
 	fenced := []struct {
@@ -225,6 +226,9 @@ func TestImports(t *testing.T) {
 		}})
 	}
 	for _, p := range packages(t) {
+		if len(p.Doc) < 20 && len(p.GoFiles) > 0 {
+			t.Errorf("%s: the package comment is missing, or says nothing", p.ImportPath)
+		}
 		var rule []string
 		longest := -1
 		for _, a := range allowed {
@@ -273,14 +277,6 @@ func TestTheProgramIsSmall(t *testing.T) {
 	}
 }
 
-func TestPackageDocs(t *testing.T) {
-	for _, p := range packages(t) {
-		if len(p.Doc) < 20 && len(p.GoFiles) > 0 {
-			t.Errorf("%s: the package comment is missing, or says nothing", p.ImportPath)
-		}
-	}
-}
-
 func TestRootFolders(t *testing.T) {
 	entries, err := os.ReadDir(".")
 	if err != nil {
@@ -324,9 +320,13 @@ func goFiles(t *testing.T, visit func(name string, fset *token.FileSet, file *as
 	}
 }
 
-func TestNoInitAndSizes(t *testing.T) {
+func TestNamesAndSizes(t *testing.T) {
 	const maxFile, maxFunc = 600, 100 // lines; docs/architecture.md
+	empty := []string{"util", "utils", "common", "types", "helpers", "helper", "misc", "base"}
 	goFiles(t, func(name string, fset *token.FileSet, file *ast.File) {
+		if slices.Contains(empty, file.Name.Name) {
+			t.Errorf("%s: package %s names nothing of the field", name, file.Name.Name)
+		}
 		test := strings.HasSuffix(name, "_test.go")
 		if lines := fset.File(file.Pos()).LineCount(); lines > maxFile && !test {
 			t.Errorf("%s has %d lines; split it along its nouns", name, lines)
@@ -343,15 +343,6 @@ func TestNoInitAndSizes(t *testing.T) {
 			if lines > maxFunc && !test {
 				t.Errorf("%s: %s has %d lines", fset.Position(fn.Pos()), fn.Name.Name, lines)
 			}
-		}
-	})
-}
-
-func TestPackageNames(t *testing.T) {
-	empty := []string{"util", "utils", "common", "types", "helpers", "helper", "misc", "base"}
-	goFiles(t, func(name string, _ *token.FileSet, file *ast.File) {
-		if slices.Contains(empty, file.Name.Name) {
-			t.Errorf("%s: package %s names nothing of the field", name, file.Name.Name)
 		}
 	})
 }
