@@ -167,7 +167,6 @@ func placed(args []string) []string {
 func TestInstalledAdvisories(t *testing.T) {
 	const row = "- {id: x-1, component: runc, title: t, affected: [<1], causes: [A], symptom: s, fix: f, checked: 2020-01-02}"
 	for _, c := range []struct{ text, warning string }{
-		{"", ""}, // none
 		{row, ""},
 		{"- {id: x, colour: red}", "unknown field"},
 		{"- {id: x-1}", "x-1 is not complete: not used"},

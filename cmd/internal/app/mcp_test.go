@@ -44,10 +44,8 @@ func TestMCP(t *testing.T) {
 	}{
 		{"diagnose_node", map[string]any{"quick": true}, false, "payments/ledger-db-0 (ledger)", "InspectHang"},
 		{"explain_cause", map[string]any{"name": "ShimStuck"}, false, "ShimStuck", ""},
-		{"explain_cause", map[string]any{"name": "ShimStick"}, true, `there is no cause "ShimStick"`, ""},
 		{"explain_cause", map[string]any{"name": "--help"}, true, `there is no cause "--help"`, ""},
 		{"read_journal", map[string]any{"files": []string{"../../../journal/testdata/incidents/H3.log.gz"}}, false, "PLEG", ""},
-		{"read_journal", map[string]any{"files": []string{"/nowhere.log"}}, true, "/nowhere.log", ""},
 		{"read_bundle", map[string]any{"path": "/nowhere.tar.zst"}, true, "/nowhere.tar.zst", ""},
 		{"fleet_nodes", map[string]any{"context": "nowhere"}, true, "nowhere", ""},
 		{"diagnose_node", map[string]any{"slow": true}, true, "slow", ""},

@@ -33,18 +33,12 @@ func TestReproduce(t *testing.T) {
 					reproduce.Started, reproduce.Ready, reproduce.Fault, reproduce.Lifted, reproduce.Recovered,
 					reproduce.CleanedUp,
 				}
-				switch {
-				case name == "runtime-hung": // as with a real kubelet
+				if name == "runtime-hung" { // as with a real kubelet
 					order = []reproduce.What{
 						reproduce.Fault, reproduce.PodDied, reproduce.EventsStop, reproduce.RelistStuck,
 						reproduce.RelistFailed, reproduce.NotReady, reproduce.Skip, reproduce.Lifted, reproduce.PodNoticed,
 						reproduce.PodRunning, reproduce.Recovered, reproduce.CleanedUp,
 					}
-					if r.Message != "container runtime is down" || *r.NotReadyAfterKubeletSeconds < 120 {
-						t.Errorf("message %q, after %v", r.Message, *r.NotReadyAfterKubeletSeconds)
-					}
-				case r.NotReadyExpected:
-					order = slices.Insert(order, 3, reproduce.NotReady)
 				}
 				var whats []reproduce.What
 				for _, e := range r.Events {
