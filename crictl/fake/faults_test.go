@@ -8,8 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -80,40 +78,4 @@ func TestFaultTimes(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestDropAndOversize tests the two faults that change the answer.
-func TestDropAndOversize(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := small()
-		s.Limits.Send = 64 << 20
-		s.Faults = []Fault{
-			{RPC: "StopContainer", Drop: true, First: 1},
-			{RPC: "List*", Oversize: 20 << 20},
-			{RPC: "Version", Delay: Duration(time.Second), Oversize: 1000},
-		}
-		c := serve(t, s)
-		all := must(c.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{}))(t)
-		if got := proto.Size(all); got < 20<<20 || got > 20<<20+10 || len(all.GetContainers()) != 5 {
-			t.Errorf("the list: %d bytes, %d containers", got, len(all.GetContainers()))
-		}
-		if got := ask(t, c.version); got != "OK 1s" {
-			t.Errorf("delay and oversize: %s, want OK after 1s", got)
-		}
-		events := must(c.GetContainerEvents(t.Context(), &runtimeapi.GetEventsRequest{}))(t)
-		if got := ask(t, func(ctx context.Context) error {
-			_, err := c.StopContainer(ctx,
-				&runtimeapi.StopContainerRequest{ContainerId: all.GetContainers()[0].GetId()})
-			return err
-		}); got != "Unavailable" {
-			t.Errorf("a call that is dropped: %s", got)
-		}
-		var err error
-		for err == nil {
-			_, err = events.Recv()
-		}
-		if codeOf(err) != codes.Unavailable {
-			t.Errorf("another call on the connection: %v", err)
-		}
-	})
 }

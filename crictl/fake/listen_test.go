@@ -22,9 +22,7 @@ func unixDialer(ctx context.Context, path string) (net.Conn, error) {
 // listen serves a scenario with a socket of that mode at path until stop is called or the test ends.
 func listen(t *testing.T, mode SocketMode, path string) (stop func(), err error) {
 	t.Helper()
-	s := small()
-	s.Socket = mode
-	srv := must(New(s))(t)
+	srv := must(New(Scenario{Name: "small", Socket: mode}))(t)
 	stop, err = Listen(t.Context(), srv, path)
 	if err == nil {
 		t.Cleanup(stop)

@@ -3,12 +3,10 @@ package fault
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"net"
 	"os"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -180,55 +178,23 @@ func TestSetFaults(t *testing.T) {
 	}
 }
 
-func TestSetConditions(t *testing.T) {
-	f := start(t, runtime(t))
-	set := []fake.Condition{{Type: "NetworkReady", Reason: "CNI", Message: "gone"}, {Type: "Own", Status: true}}
-	for _, test := range []struct {
-		set  []fake.Condition
-		want string
-	}{
-		{set, "RuntimeReady true  , NetworkReady false CNI gone, Own true  , "},
-		{nil, "RuntimeReady true  , NetworkReady true  , "},
-	} {
-		f.SetConditions(test.set)
-		answer, err := f.Status(t.Context(), &runtimeapi.StatusRequest{})
-		if err != nil || !answer.GetFeatures().GetSupplementalGroupsPolicy() {
-			t.Fatalf("the rest of the answer is lost: %v, %v", answer, err)
-		}
-		got := ""
-		for _, c := range answer.GetStatus().GetConditions() {
-			got += fmt.Sprintf("%s %t %s %s, ", c.GetType(), c.GetStatus(), c.GetReason(), c.GetMessage())
-		}
-		if got != test.want {
-			t.Errorf("conditions %s, want %s", got, test.want)
-		}
-	}
-}
-
 // TestSetDown takes a proxy down with a call in flight: it refuses connections, and comes back on the same path.
 func TestSetDown(t *testing.T) {
 	f := start(t, runtime(t))
-	for range 3 {
-		must(t, f.SetFaults([]fake.Fault{{RPC: "Status", Hang: true}}, nil))
-		var hung sync.WaitGroup
-		hung.Go(func() {
-			if got := codeOf(t.Context(), f.Status, &runtimeapi.StatusRequest{}); got != codes.Unavailable {
-				t.Errorf("a call when it goes down: %v", got)
-			}
-		})
-		<-f.injected
-		must(t, errors.Join(f.SetDown(true), f.SetDown(true)))
-		hung.Wait()
-		if info, err := os.Stat(f.path); err != nil || info.Mode().Type() != os.ModeSocket {
-			t.Errorf("the file: %v, %v", info, err)
-		}
-		var d net.Dialer
-		if _, err := d.DialContext(t.Context(), "unix", f.path); !errors.Is(err, syscall.ECONNREFUSED) {
-			t.Errorf("connecting: %v", err)
-		}
-		must(t, f.SetDown(false))
-		if _, err := f.Version(t.Context(), &runtimeapi.VersionRequest{}, grpc.WaitForReady(true)); err != nil {
-			t.Errorf("afterwards: %v", err)
-		}
+	must(t, f.SetFaults([]fake.Fault{{RPC: "Status", Hang: true}}, nil))
+	hung := make(chan codes.Code, 1)
+	go func() { hung <- codeOf(t.Context(), f.Status, &runtimeapi.StatusRequest{}) }()
+	<-f.injected
+	must(t, errors.Join(f.SetDown(true), f.SetDown(true)))
+	if got := <-hung; got != codes.Unavailable {
+		t.Errorf("a call when it goes down: %v", got)
+	}
+	var d net.Dialer
+	if _, err := d.DialContext(t.Context(), "unix", f.path); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("connecting: %v", err)
+	}
+	must(t, f.SetDown(false))
+	if _, err := f.Version(t.Context(), &runtimeapi.VersionRequest{}, grpc.WaitForReady(true)); err != nil {
+		t.Errorf("afterwards: %v", err)
 	}
 }
