@@ -53,17 +53,3 @@ func sandboxes(t *testing.T, cri *remote.Service, canaries bool) []string {
 	}
 	return ids
 }
-
-// containers are the ids of the canaries' containers.
-func containers(t *testing.T, cri *remote.Service) (ids []string) {
-	t.Helper()
-	list, err := cri.ListContainers(t.Context(),
-		&runtimeapi.ContainerFilter{LabelSelector: map[string]string{Label: "true"}})
-	if err != nil || len(list) == 0 {
-		t.Fatalf("%d containers, %v", len(list), err)
-	}
-	for _, c := range list {
-		ids = append(ids, c.GetId())
-	}
-	return ids
-}

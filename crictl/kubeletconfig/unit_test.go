@@ -13,28 +13,23 @@ func TestUnitArgs(t *testing.T) {
 		files map[string]string
 		want  []string
 	}{
-		{
-			"plain",
-			map[string]string{
-				lib: "[Unit]\nExecStart=x\n[Service]\nExecStart=-/usr/bin/kubelet --a \"--b=c\" \\\n  --e\n",
-			},
-			[]string{"/usr/bin/kubelet", "--a", "--b=c", "--e"},
-		},
 		{"kubeadm", map[string]string{
 			lib: "[Service]\nExecStart=/usr/bin/kubelet\n",
 			lib + ".d/10-kubeadm.conf": lines("[Service]",
 				`Environment="KUBELET_CONFIG_ARGS=--config=/var/lib/kubelet/config.yaml --x"`,
 				"EnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env", "EnvironmentFile=-/etc/default/kubelet",
 				"ExecStart=",
-				"ExecStart=/usr/bin/kubelet $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS --y=${Y}"),
+				"ExecStart=-/usr/bin/kubelet \"--b=c\" \\\n $KUBELET_CONFIG_ARGS "+
+					"$KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS --y=${Y}"),
 			etc + ".d/20-more.conf":              "[Service]\nEnvironment=Y=1\n",
 			"/var/lib/kubelet/kubeadm-flags.env": "# flags\nKUBELET_KUBEADM_ARGS=\"--node-ip=::1\"\n",
-		}, []string{"/usr/bin/kubelet", "--config=/var/lib/kubelet/config.yaml", "--x", "--node-ip=::1", "--y=1"}},
+		}, []string{
+			"/usr/bin/kubelet", "--b=c", "--config=/var/lib/kubelet/config.yaml", "--x", "--node-ip=::1", "--y=1",
+		}},
 		{"a drop-in of the same name counts once", map[string]string{
 			lib: "[Service]\nExecStart=a\n", lib + ".d/1.conf": "[Service]\nExecStart=b\n",
 			etc + ".d/1.conf": "[Service]\nEnvironment=X=1\n",
 		}, []string{"a"}},
-		{"malformed", map[string]string{lib: "ExecStart=a\n[Service"}, []string{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if diff := cmp.Diff(tt.want, unitArgs("kubelet.service", inMemory(tt.files))); diff != "" {
