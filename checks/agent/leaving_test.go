@@ -33,16 +33,12 @@ func TestWatchLeaving(t *testing.T) {
 	watches := [][]event{
 		nil, // forbidden
 		{
-			{"ADDED", node(v1.ConditionTrue, cordoned)},
-			{"MODIFIED", node(v1.ConditionFalse, cordoned, karpenter)},
+			{"ADDED", node(v1.ConditionTrue, cordoned)}, {"MODIFIED", node(v1.ConditionFalse, cordoned, karpenter)},
 			{"MODIFIED", node(v1.ConditionUnknown, karpenter)},
 		},
 		nil, // away
 		{
-			{"ADDED", node(v1.ConditionUnknown, karpenter)},
-			{"MODIFIED", node(v1.ConditionTrue)},
-			{"MODIFIED", node(v1.ConditionTrue, "ToBeDeletedByClusterAutoscaler")},
-			{"MODIFIED", node(v1.ConditionTrue, v1.TaintNodeOutOfService)},
+			{"ADDED", node(v1.ConditionTrue)}, {"MODIFIED", node(v1.ConditionTrue, v1.TaintNodeOutOfService)},
 			{"DELETED", node(v1.ConditionTrue)},
 		},
 	}
@@ -77,7 +73,6 @@ func TestWatchLeaving(t *testing.T) {
 		synctest.Wait()
 		if diff := cmp.Diff([]string{
 			"the node has the taint karpenter.sh/disrupted false",
-			"the node has the taint ToBeDeletedByClusterAutoscaler true",
 			"the node has the taint node.kubernetes.io/out-of-service true",
 			"the node object is deleted true",
 		}, got); diff != "" {

@@ -236,9 +236,6 @@ func TestCondition(t *testing.T) {
 		},
 		"the root is a warning": {{full, nil, "True DiskFull 00:01:00 DiskFull: /var is at 86%; FixNode"}},
 		"it could not look":     {{unseen, nil, "Unknown CouldNotTell 00:04:00 no runtime found"}},
-		"no cause": {{
-			report("00:01:00", checks.Unhealthy), nil, "Unknown CouldNotTell 00:01:00 no cause found",
-		}},
 		"cut between characters": {{
 			report("00:01:00", checks.Unhealthy, long), nil,
 			"True CC 00:01:00 CC: " + strings.Repeat("é", 508) + "...; RestartRuntime",

@@ -1,38 +1,12 @@
 package causes
 
 import (
-	"bytes"
-	"encoding/json"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/kdiag/kdiag/checks"
-	"github.com/kdiag/kdiag/checks/facts"
 )
-
-// read decodes a file of the case that is recorded for a cause. A field that was renamed must not be lost.
-func read(t *testing.T, d Definition, name string, into any) {
-	t.Helper()
-	folders, _ := filepath.Glob("testdata/*") // which is good
-	i := slices.IndexFunc(folders, func(f string) bool {
-		return strings.EqualFold(strings.ReplaceAll(filepath.Base(f), "_", ""), d.Code)
-	})
-	if i < 0 {
-		t.Fatalf("testdata holds no case of %s", d.Code)
-	}
-	text, err := os.ReadFile(filepath.Join(folders[i], name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(into); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // TestRemedies looks at each cause: it has an action without a condition, which is the last, and a reason for each.
 func TestRemedies(t *testing.T) {
@@ -53,43 +27,6 @@ func TestRemedies(t *testing.T) {
 	}
 }
 
-// TestRecognise recognises the causes of each recorded case, the one for which it is recorded among them. Any other
-// must be hidden by one of them. Package judge compares the whole reports.
-func TestRecognise(t *testing.T) {
-	for _, of := range All() {
-		t.Run(of.Code, func(t *testing.T) {
-			var in facts.Input
-			var report checks.Report
-			read(t, of, "facts.json", &in)
-			read(t, of, "report.json", &report)
-			if !slices.ContainsFunc(report.Causes, func(c checks.Cause) bool { return c.Code == of.Code }) {
-				t.Errorf("%s is not in its own report", of.Code)
-			}
-			f := facts.New(&in)
-			found := map[string]*Finding{}
-			for _, d := range All() {
-				if x := d.Recognise(f); x != nil {
-					found[d.Code] = x
-				}
-			}
-			for _, c := range report.Causes {
-				if x := found[c.Code]; x == nil || x.Summary != c.Summary {
-					t.Errorf("%s is not recognised as %q: %+v", c.Code, c.Summary, x)
-				}
-				delete(found, c.Code)
-			}
-			for code := range found {
-				d, _ := Lookup(code)
-				if !slices.ContainsFunc(d.Hidden, func(r Root) bool {
-					return slices.ContainsFunc(report.Causes, func(c checks.Cause) bool { return c.Code == r.Code })
-				}) {
-					t.Errorf("%s is recognised, and not in the report", code)
-				}
-			}
-		})
-	}
-}
-
 func TestPages(t *testing.T) {
 	var areas []string // in the order of the list, each in one piece
 	for _, doc := range Docs() {
@@ -105,9 +42,6 @@ func TestPages(t *testing.T) {
 			len(doc.Fix) == 0 || doc.Mistaken == "" || len(doc.Sources) == 0 {
 			t.Errorf("the page of %s is not whole: %+v", d.Code, doc)
 		}
-	}
-	if _, ok := Doc("NoSuchCause"); ok {
-		t.Error("a cause that there is not has a page")
 	}
 }
 

@@ -71,7 +71,19 @@ func encode(t testing.TB, v any) []byte {
 // TestRecordedCases judges each recorded case and compares the report with the recorded one, with that of the same
 // facts after a way through JSON, and with that of facts out of a bundle.
 func TestRecordedCases(t *testing.T) {
-	for dir, in := range gallery() {
+	recorded := gallery()
+	for _, d := range causes.All() {
+		var of *facts.Input
+		for dir, in := range recorded {
+			if strings.EqualFold(strings.ReplaceAll(filepath.Base(dir), "_", ""), d.Code) && strings.Contains(dir, "causes") {
+				of = in
+			}
+		}
+		if of == nil || !slices.ContainsFunc(Judge(of), func(c checks.Cause) bool { return c.Code == d.Code }) {
+			t.Errorf("checks/causes/testdata has no case of %s that shows it", d.Code)
+		}
+	}
+	for dir, in := range recorded {
 		t.Run(filepath.Base(dir), func(t *testing.T) {
 			report := NewReport(checks.Header{Host: "node-7", KdiagVersion: "test"}, in)
 			checkReport(t, report)

@@ -2,9 +2,7 @@ package stacks
 
 import (
 	"bytes"
-	"compress/gzip"
 	"encoding/json"
-	"fmt"
 	"io"
 	"os"
 	"strconv"
@@ -79,14 +77,6 @@ func journalJSON(s string) string {
 		quoteJSON(s) + `,"_PID":"812","PRIORITY":"6"}` + "\n"
 }
 
-func journalArray(s string) string {
-	var codes []string
-	for _, c := range []byte("\x1b[0m" + s) {
-		codes = append(codes, strconv.Itoa(int(c)))
-	}
-	return strings.Replace(journalJSON("@"), `"@"`, "["+strings.Join(codes, ",")+"]", 1)
-}
-
 func exported(s string) string {
 	return "__CURSOR=s=1\n__REALTIME_TIMESTAMP=1795403865561967\nPRIORITY=6\nMESSAGE=" + s +
 		"\nSYSLOG_IDENTIFIER=containerd\n_PID=812\n_TRANSPORT=stdout\n\n"
@@ -139,41 +129,20 @@ func wrappings(dump string) map[string][2]string {
 	logrus := logrus(dump)
 	logrusJSON := `{"level":"info","msg":` + quoteJSON("=== BEGIN goroutine stack dump ===\n"+dump+end) +
 		`,"time":"` + stamp + `"}`
-	var zipped bytes.Buffer
-	z := gzip.NewWriter(&zipped)
-	fmt.Fprint(z, dump)
-	z.Close()
 	record := "time=\"2026-11-23T03:17:46Z\" level=info msg=\"StopContainer for \\\"x\\\" (y)\"\n"
-	iso := "2026-11-23T03:17:45.561967+00:00 node-1 containerd[812]: "
 	line := func(s string) string { return docker(s + "\n") }
 	return map[string][2]string{
-		"bare":                 {dump, ""},
-		"gzip":                 {zipped.String(), ""},
-		"CRLF":                 {strings.ReplaceAll(dump, "\n", "\r\n"), ""},
-		"indented":             {strings.ReplaceAll("\n"+dump, "\n", "\n    "), ""},
-		"crash":                {"SIGQUIT: quit\nPC=0x1 m=0 sigcode=0\n\n" + dump + "\nrax 0x1\n", ""},
-		"logrus":               {record + logrus + "\n" + record, "t"},
-		"logrus JSON":          {logrusJSON + "\n", "t"},
-		"escapes alone":        {strings.Trim(strconv.Quote(dump), `"`), ""},
-		"short":                {each(dump, prefixed(short)), "i"},
-		"short-iso":            {each(dump, prefixed(iso)), "it"},
-		"cat":                  {each(dump, prefixed("")), ""},
-		"export":               {each(dump, exported), "it"},
-		"JSON":                 {each(dump, journalJSON), "it"},
-		"short, logrus":        {split(logrus, lineMax, prefixed(short)), "it"},
-		"cat, logrus":          {split(logrus, lineMax, prefixed("")), "t"},
-		"export, logrus":       {split(logrus, lineMax, exported), "it"},
-		"JSON, logrus":         {split(logrus, lineMax, journalJSON), "it"},
-		"arrays, logrus":       {split(logrus, lineMax, journalArray), "it"},
-		"short, logrus JSON":   {split(logrusJSON, lineMax, prefixed(short)), "i"},
-		"rsyslog":              {each(strings.ReplaceAll(dump, "\t", "#011"), prefixed(short)), "i"},
-		"rsyslog, one message": {short + strings.NewReplacer("\t", "#011", "\n", "#012").Replace(dump) + "\n", "i"},
-		"rsyslog, logrus":      {split(logrus, 8096, prefixed(short)), "it"},
-		"CRI":                  {each(dump, prefixed(stamp+" stderr F ")), "t"},
-		"CRI, logrus":          {split(logrus, 16<<10, prefixed(stamp+" stderr P ")), "t"},
-		"docker":               {each(dump, line), "t"},
-		"docker, logrus":       {split(logrus+"\n", 16<<10, docker), "t"},
-		"docker, logrus JSON":  {split(logrusJSON+"\n", 16<<10, docker), "t"},
+		"bare":            {dump, ""},
+		"crash":           {"SIGQUIT: quit\nPC=0x1 m=0 sigcode=0\n\n" + dump + "\nrax 0x1\n", ""},
+		"logrus":          {record + logrus + "\n" + record, "t"},
+		"logrus JSON":     {logrusJSON + "\n", "t"},
+		"short":           {each(dump, prefixed(short)), "i"},
+		"short, logrus":   {split(logrus, lineMax, prefixed(short)), "it"},
+		"export, logrus":  {split(logrus, lineMax, exported), "it"},
+		"JSON, logrus":    {split(logrus, lineMax, journalJSON), "it"},
+		"rsyslog, logrus": {split(logrus, 8096, prefixed(short)), "it"},
+		"CRI, logrus":     {split(logrus, 16<<10, prefixed(stamp+" stderr P ")), "t"},
+		"docker":          {each(dump, line), "t"},
 	}
 }
 
@@ -207,24 +176,5 @@ func TestReadWrappings(t *testing.T) {
 				t.Error(diff)
 			}
 		})
-	}
-}
-
-// Whatever its pieces end with, a split record is read as a whole.
-func TestReadSplit(t *testing.T) {
-	text := realDump(t)
-	want := readAll(t, "x", text)[0].Goroutines
-	for n := 0; n < 40; n += 3 {
-		record := strings.Replace(logrus(text), "===", strings.Repeat("=", 3+n*3), 1)
-		for name, log := range map[string]string{
-			"cat":    split(record, lineMax, prefixed("")),
-			"short":  split(record, lineMax, prefixed(short)),
-			"export": split(record, lineMax, exported),
-			"docker": split(record, 500+n, docker),
-		} {
-			if diff := differ(want, readAll(t, "x", log)[0].Goroutines); diff != "" {
-				t.Fatalf("%s, %d bytes more: %s", name, n*3, diff)
-			}
-		}
 	}
 }
