@@ -4,15 +4,10 @@ package syncloop
 
 import (
 	"fmt"
-	"net"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -23,26 +18,20 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
-// What containers do and what is done to them then: all on one node, because most of the time is spent waiting.
+// A pod through a crash and the death of its sandbox, and volumes. How other pods fare is compared with a kubelet's
+// record, in cmd/e2e/kubelet.
 func TestEndToEndContainers(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, 20)
 	n.cfg.Kubelet.ClusterDNS, n.cfg.Kubelet.ClusterDomain = []string{"192.0.2.53"}, "example.org"
-	web := newWeb(t)
 	n.write(n.cfg.Objects, "settings", fmt.Appendf(nil, configMap, "green"))
 	n.write(n.cfg.Objects, "password", []byte(secret))
-	for _, p := range podsOf(t, "containers.yaml", "${WEB}", strconv.Itoa(web.port)) {
+	for _, p := range podsOf(t, "containers.yaml") {
 		n.apply(p)
 	}
 	n.start()
-	n.sub("crash loop", n.checkCrashLoop)
 	n.sub("life", n.checkLife)
 	n.sub("volumes", n.checkVolumes)
-	n.sub("images", n.checkImages)
-	n.sub("init containers", n.checkInit)
-	n.sub("sidecar", n.checkSidecar)
-	n.sub("liveness", n.checkLiveness)
-	n.sub("readiness", func() { n.checkReadiness(web) })
 }
 
 // checkLife takes a pod through a crash, and through the death of its sandbox, in which everything begins again.
@@ -86,91 +75,6 @@ func (n *node) checkLife() {
 	if !slices.ContainsFunc(sandboxes, second) || p.Status.InitContainerStatuses[0].RestartCount != 1 {
 		n.t.Errorf("sandboxes %v, init containers %+v", sandboxes, p.Status.InitContainerStatuses)
 	}
-}
-
-// A web is a server whose answer to probes can be chosen.
-type web struct {
-	port int
-	code atomic.Int64
-}
-
-func newWeb(t *testing.T) *web {
-	w := &web{}
-	w.code.Store(http.StatusNoContent)
-	answer := func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(int(w.code.Load())) }
-	server := httptest.NewServer(http.HandlerFunc(answer))
-	t.Cleanup(server.Close)
-	w.port = server.Listener.Addr().(*net.TCPAddr).Port
-	return w
-}
-
-func (n *node) checkCrashLoop() {
-	n.awaitPod("the status of a crash loop", "crash", func(p *v1.Pod) bool {
-		c := containerOf(p)
-		last, w := c.LastTerminationState.Terminated, c.State.Waiting
-		return w != nil && w.Reason == "CrashLoopBackOff" && strings.HasPrefix(w.Message, "back-off ") &&
-			last != nil && last.ExitCode == 3 && last.Reason == "Error"
-	})
-}
-
-func (n *node) checkLiveness() {
-	n.awaitPod("a restart after a failed liveness probe", "liveness", func(p *v1.Pod) bool {
-		c := containerOf(p)
-		return c.RestartCount > 0 && c.State.Running != nil
-	})
-	n.event("liveness", "Unhealthy", "Liveness probe failed")
-	n.event("liveness", "Killing", "failed liveness probe, will be restarted")
-}
-
-func (n *node) checkReadiness(w *web) {
-	n.awaitReady("readiness")
-	before := n.running("readiness")
-	w.code.Store(http.StatusBadGateway)
-	n.awaitPod("the pod not to be ready", "readiness", func(p *v1.Pod) bool {
-		return !hasCondition(p, v1.PodReady) && !hasCondition(p, v1.ContainersReady) && p.Status.Phase == v1.PodRunning
-	})
-	w.code.Store(http.StatusFound)
-	n.awaitReady("readiness")
-	looptest.Equal(n.t, "running", before, n.running("readiness"))
-	looptest.Equal(n.t, "restarts", int32(0), containerOf(n.pod("readiness")).RestartCount)
-	n.event("readiness", "Unhealthy", "Readiness probe failed: HTTP probe failed with statuscode: 502")
-	n.event("refused", "Unhealthy", "connection refused")
-	if p := n.pod("refused"); hasCondition(p, v1.PodReady) || len(n.running("refused")) != 1 {
-		n.t.Errorf("where nobody listens: ready, or not running: %+v", p.Status)
-	}
-}
-
-// succeeded waits for the end of a pod and returns the termination message of its main container.
-func (n *node) succeeded(name string) string {
-	n.t.Helper()
-	p := n.awaitPod(name+" to succeed", name, func(p *v1.Pod) bool { return p.Status.Phase == v1.PodSucceeded })
-	return containerOf(p).State.Terminated.Message
-}
-
-func (n *node) checkInit() {
-	looptest.Equal(n.t, "order", "first\nsecond\nmain\n", n.succeeded("steps"))
-	for _, c := range n.pod("steps").Status.InitContainerStatuses {
-		if end := c.State.Terminated; end == nil || end.Reason != "Completed" || !c.Ready {
-			n.t.Errorf("%s: %+v", c.Name, c)
-		}
-	}
-}
-
-func (n *node) checkSidecar() {
-	looptest.Equal(n.t, "what the sidecar had written when main ran", "up\n", n.succeeded("sidecar"))
-	looptest.Equal(n.t, "running after the end of main", map[string]string{}, n.running("sidecar"))
-}
-
-func (n *node) checkImages() {
-	for _, wait := range [][2]string{
-		{"absent", "ErrImagePull"}, {"absent", "ImagePullBackOff"}, {"never", "ErrImageNeverPull"},
-	} {
-		n.awaitPod(wait[1], wait[0], func(p *v1.Pod) bool {
-			w := containerOf(p).State.Waiting
-			return w != nil && w.Reason == wait[1]
-		})
-	}
-	n.event("absent", "BackOff", "Back-off pulling image")
 }
 
 const (
