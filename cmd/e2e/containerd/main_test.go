@@ -21,9 +21,9 @@ type node struct {
 	cri    *remote.Service
 }
 
-func startNode(t *testing.T, opts nodebox.Options) *node {
+func startNode(t *testing.T) *node {
 	t.Helper()
-	n := &node{Containerd: e2etest.StartContainerd(t, opts)}
+	n := &node{Containerd: e2etest.StartContainerd(t, nodebox.Options{Network: true, RootSize: 1 << 30})}
 	var err error
 	n.client, err = crictl.Dial(n.Endpoint(), crictl.Options{RPCTimeout: time.Minute})
 	e2etest.Must(t, err)

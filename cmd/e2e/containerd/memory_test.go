@@ -3,6 +3,7 @@
 package containerd
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -43,25 +44,17 @@ func TestEndToEndAgentMemory(t *testing.T) {
 			e2etest.Must(t, cmd.Start())
 			ended := make(chan error, 1)
 			go func() { ended <- cmd.Wait() }()
-			goesOn := func(what string, is func() bool) {
-				t.Helper()
-				e2etest.Eventually(t, what, func() bool {
-					select {
-					case err := <-ended:
-						t.Fatalf("the agent ended before %s: %v\n%s", what, err, log.String())
-					default:
-					}
-					return is()
-				})
-			}
-			goesOn("an archive", func() bool {
-				archives, _ := filepath.Glob(dir + "/data/captures/*-" + cause + ".tar.zst")
-				return len(archives) > 0
-			})
-			looks := map[string]bool{} // by their time
-			goesOn("two more looks", func() bool {
-				metrics, _ := os.ReadFile(dir + "/kdiag.prom")
-				looks[regexp.MustCompile(`(?m)^kdiag_last_run.*`).FindString(string(metrics))] = true
+			looks := map[string]bool{} // by their time, since the archive is there
+			e2etest.Eventually(t, "an archive and three more looks", func() bool {
+				select {
+				case err := <-ended:
+					t.Fatalf("the agent ended: %v\n%s", err, log.String())
+				default:
+				}
+				if archives, _ := filepath.Glob(dir + "/data/captures/*-" + cause + ".tar.zst"); len(archives) > 0 {
+					metrics, _ := os.ReadFile(dir + "/kdiag.prom")
+					looks[regexp.MustCompile(`(?m)^kdiag_last_run.*`).FindString(string(metrics))] = true
+				}
 				return len(looks) > 3
 			})
 			peak, err := os.ReadFile(group + "/memory.max_usage_in_bytes")
@@ -91,20 +84,10 @@ func flood(t *testing.T, name string) {
 		e2etest.Must(t, err)
 	}
 	write(60 * perSecond)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for tick := time.NewTicker(time.Second / 50); ; {
-			select {
-			case <-tick.C:
-				write(perSecond / 50)
-			case <-t.Context().Done():
-				return
-			}
+	e2etest.Behind(t, func(ctx context.Context) {
+		for tick := time.NewTicker(time.Second / 50); ctx.Err() == nil; <-tick.C {
+			write(perSecond / 50)
 		}
-	}()
-	t.Cleanup(func() {
-		<-done
 		e2etest.Must(t, f.Close())
 	})
 }

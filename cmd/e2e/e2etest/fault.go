@@ -3,10 +3,8 @@
 package e2etest
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -19,6 +17,7 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/bundle"
+	"github.com/kdiag/kdiag/cmd/internal/cli"
 )
 
 // A Fault is one way in which a node is broken, or odd, and what kdiag has to say.
@@ -44,22 +43,22 @@ func Nothing(*testing.T, *Place) {}
 
 // A Want is what kdiag must report of a fault. An empty field is not checked, but for Codes.
 type Want struct {
-	Codes    []string          // the causes, roots first; the other fields are about the first
-	Harmless bool              // any causes, of which none is critical
-	Unknown  bool              // kdiag cannot tell
-	Among    bool              // other causes may be there, which are consequences where they are critical
-	Severity checks.Severity   // of the first
-	Culprits []string          // each is an id, a name or a pod of one and the same subject
-	Lines    []string          // each matches "SEVERITY CONFIDENCE SUMMARY", or a line of the effect or the evidence
-	Steps    []string          // parts of next steps in their order, of which the first is a part of the first step
-	Notes    []string          // each matches a note
-	Problems []string          // each matches a problem
-	Results  map[string]string // each matches "STATUS SUMMARY" of the check
-	Stacks   []string          // each matches, as Lines do, what kdiag pleg --stacks reports
-	NoStacks string            // matches nothing that kdiag pleg --stacks reports
-	Repair   []string          // parts of the steps that end the fault
-	Only     string            // the command that is asked, where it is not node and pleg
-	Flags    []string          // of each question
+	Codes    []string        // the causes, roots first; the other fields are about the first
+	Harmless bool            // any causes, of which none is critical
+	Unknown  bool            // kdiag cannot tell
+	Among    bool            // other causes may be there, which are consequences where they are critical
+	Severity checks.Severity // of the first
+	Culprits []string        // each is an id, a name or a pod of one and the same subject
+	Lines    []string        // each matches "SEVERITY CONFIDENCE SUMMARY", or a line of the effect or the evidence
+	Steps    []string        // parts of next steps in their order, of which the first is a part of the first step
+	Notes    []string        // each matches a note
+	Problems []string        // each matches a problem
+	Results  []string        // each matches "CHECK STATUS SUMMARY"
+	Stacks   []string        // each matches, as Lines do, what kdiag pleg --stacks reports
+	NoStacks string          // matches nothing that kdiag pleg --stacks reports
+	Repair   []string        // parts of the steps that end the fault
+	Only     string          // the command that is asked, where it is not node and pleg
+	Flags    []string        // of each question
 	Also     func(t *testing.T, r *checks.Report)
 }
 
@@ -110,21 +109,16 @@ func (p Place) check(t *testing.T, f Fault) {
 
 // of returns what is wanted with the culprit in its place.
 func (w Want) of(culprit string) Want {
-	fill := func(list []string, culprit string) []string {
-		list = slices.Clone(list)
-		for i := range list {
-			list[i] = strings.ReplaceAll(list[i], "CULPRIT", culprit)
+	fill := func(culprit string, lists ...*[]string) {
+		for _, list := range lists {
+			*list = slices.Clone(*list)
+			for i, text := range *list {
+				(*list)[i] = strings.ReplaceAll(text, "CULPRIT", culprit)
+			}
 		}
-		return list
 	}
-	pattern := regexp.QuoteMeta(culprit)
-	w.Culprits, w.Steps, w.Repair = fill(w.Culprits, culprit), fill(w.Steps, culprit), fill(w.Repair, culprit)
-	w.Lines, w.Notes, w.Stacks = fill(w.Lines, pattern), fill(w.Notes, pattern), fill(w.Stacks, pattern)
-	results := map[string]string{}
-	for id, text := range w.Results {
-		results[id] = strings.ReplaceAll(text, "CULPRIT", pattern)
-	}
-	w.Results = results
+	fill(culprit, &w.Culprits, &w.Steps, &w.Repair)
+	fill(regexp.QuoteMeta(culprit), &w.Lines, &w.Notes, &w.Results, &w.Stacks)
 	return w
 }
 
@@ -138,7 +132,8 @@ func (w Want) causes(r *checks.Report) []checks.Cause {
 func (w Want) check(t *testing.T, p Place, o Outcome) *checks.Report {
 	t.Helper()
 	r := o.Report(t)
-	if want := ExitOf(r.Status); o.Code != want {
+	want := map[checks.Verdict]int{checks.Unhealthy: cli.ExitProblem, checks.Unknown: cli.ExitUnknown}[r.Status]
+	if o.Code != want {
 		t.Errorf("exit code %d with status %s, want %d", o.Code, r.Status, want)
 	}
 	if w.Unknown != (r.Status == checks.Unknown) {
@@ -150,15 +145,11 @@ func (w Want) check(t *testing.T, p Place, o Outcome) *checks.Report {
 	}
 	matches(t, "notes", r.Notes, w.Notes)
 	matches(t, "problems", r.Problems, w.Problems)
-	for id, pattern := range w.Results {
-		var lines []string
-		for _, c := range r.Checks {
-			if c.ID == id {
-				lines = append(lines, string(c.Status)+" "+c.Summary)
-			}
-		}
-		matches(t, "check "+id, lines, []string{pattern})
+	var results []string
+	for _, c := range r.Checks {
+		results = append(results, fmt.Sprintf("%s %s %s", c.ID, c.Status, c.Summary))
 	}
+	matches(t, "checks", results, w.Results)
 	if w.Also != nil {
 		w.Also(t, r)
 	}
@@ -264,10 +255,8 @@ func (w Want) checkStacks(t *testing.T, p Place, o Outcome) {
 
 // recovers waits until kdiag names neither the causes of a fault any more nor a critical one.
 func (p Place) recovers(t *testing.T, w Want) {
-	var last Outcome
 	Eventually(t, "the node is well again", func() bool {
-		last = p.Ask(t, p.question("node")...)
-		r := last.Report(t)
+		r := p.Ask(t, p.question("node")...).Report(t)
 		return r.Status != checks.Unknown && !slices.ContainsFunc(p.own(r), func(c checks.Cause) bool {
 			return c.Severity == checks.Critical || slices.Contains(w.Codes, c.Code)
 		})
@@ -283,13 +272,7 @@ func (p Place) record(t *testing.T, w Want, causes []checks.Cause) {
 		return
 	}
 	o := p.Ask(t, append([]string{"bundle", "-", "--no-stacks"}, p.Args...)...)
-	b, err := bundle.Open(t.Context(), strings.NewReader(o.Stdout))
-	Must(t, err)
-	defer b.Close()
-	r, err := b.File(bundle.FactsName)
-	Must(t, err)
-	facts, err := io.ReadAll(r)
-	Must(t, err)
+	_, files := OpenBundle(t, []byte(o.Stdout))
 	roots := []string{}
 	for i, c := range causes {
 		if i == 0 || c.CausedBy == "" && c.Severity == checks.Critical {
@@ -297,7 +280,7 @@ func (p Place) record(t *testing.T, w Want, causes []checks.Cause) {
 		}
 	}
 	document, err := json.Marshal(map[string]any{
-		"fault": t.Name(), "want": roots, "culprits": w.Culprits, "facts": json.RawMessage(bytes.TrimSpace(facts)),
+		"fault": t.Name(), "want": roots, "culprits": w.Culprits, "facts": json.RawMessage(strings.TrimSpace(files[bundle.FactsName])),
 	})
 	Must(t, err)
 	name := strings.ReplaceAll(strings.TrimPrefix(t.Name(), "TestEndToEnd"), "/", "-") + ".json"

@@ -9,14 +9,18 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/bundle"
 	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
-	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/crictl/fake"
+	"github.com/kdiag/kdiag/crictl/fault"
 )
 
 // An Outcome is what one run of kdiag left.
@@ -83,26 +87,6 @@ func (o Outcome) Report(t *testing.T) *checks.Report {
 	return Decode[checks.Report](t, o)
 }
 
-// Wants checks the first cause, the verdict and the exit code together: they must not contradict each other. Causes
-// that other tests may make real on this machine are left out, see Own.
-func (o Outcome) Wants(t *testing.T, code string) *checks.Report {
-	t.Helper()
-	r := o.Report(t)
-	r.Causes = Own(r, code)
-	if got := Codes(r); len(got) == 0 || got[0] != code {
-		t.Errorf("causes %v, want %s first\n%s\n%s", got, code, o.Stdout, o.Stderr)
-	}
-	if wantExit := ExitOf(r.Status); o.Code != wantExit {
-		t.Errorf("exit code %d with status %s, want %d", o.Code, r.Status, wantExit)
-	}
-	return r
-}
-
-// ExitOf returns the exit code of a verdict.
-func ExitOf(v checks.Verdict) int {
-	return map[checks.Verdict]int{checks.Unhealthy: cli.ExitProblem, checks.Unknown: cli.ExitUnknown}[v]
-}
-
 // Codes returns the codes of a report's causes, in their order.
 func Codes(r *checks.Report) []string {
 	var list []string
@@ -135,6 +119,44 @@ func RunPods(t *testing.T, c *nodebox.Containerd, p nodebox.Pods) []nodebox.Pod 
 	pods, err := c.RunPods(t.Context(), p)
 	Must(t, err)
 	return pods
+}
+
+// OpenBundle opens an archive, and returns the text of its files by path.
+func OpenBundle(t *testing.T, archive []byte) (*bundle.Bundle, map[string]string) {
+	t.Helper()
+	b, err := bundle.Open(t.Context(), bytes.NewReader(archive))
+	Must(t, err)
+	defer b.Close()
+	if !b.Intact {
+		t.Errorf("the archive is not intact: %v", b.Manifest.Problems)
+	}
+	manifest, err := json.Marshal(b.Manifest)
+	Must(t, err)
+	files := map[string]string{bundle.ManifestName: string(manifest)}
+	for _, name := range b.Names("") {
+		r, err := b.File(name)
+		Must(t, err)
+		text, err := io.ReadAll(r)
+		Must(t, err)
+		files[name] = string(text)
+	}
+	return b, files
+}
+
+// Proxy starts a proxy before a runtime, and returns its endpoint, and what sets its faults.
+func Proxy(t *testing.T, backend string) (endpoint string, set func(faults ...fake.Fault)) {
+	t.Helper()
+	endpoint = "unix://" + filepath.Join(t.TempDir(), "proxy.sock")
+	proxy, err := fault.New(fault.Config{Backend: backend, Listen: endpoint})
+	Must(t, err)
+	ended := make(chan error, 1)
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() { ended <- proxy.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		Must(t, <-ended)
+	})
+	return endpoint, func(faults ...fake.Fault) { Must(t, proxy.SetFaults(faults, nil)) }
 }
 
 // NewBox prepares a whole node, with kdiag in its path, that ends with the test. It is not booted yet.

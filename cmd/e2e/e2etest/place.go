@@ -11,8 +11,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/kdiag/kdiag/checks"
 )
 
 // A Place is where kdiag runs, and what it is asked about.
@@ -52,14 +50,6 @@ func (p Place) Ask(t *testing.T, args ...string) Outcome {
 // question returns the arguments with which kdiag is asked for a report.
 func (p Place) question(command string, flags ...string) []string {
 	return slices.Concat([]string{command, "-o", "json"}, p.Args, p.Limits, flags)
-}
-
-// own returns the causes that count.
-func (p Place) own(r *checks.Report, wanted ...string) []checks.Cause {
-	if p.Alone {
-		return r.Causes
-	}
-	return Own(r, wanted...)
 }
 
 // Eventually waits until something is so, and fails the test when that takes longer than any busy machine explains.

@@ -24,9 +24,9 @@ var shared = map[string]string{
 	"InodesExhausted":  "the disk is shared",
 }
 
-// Own returns the causes of a report that only what the test did can explain, and those that it wants.
-func Own(r *checks.Report, wanted ...string) []checks.Cause {
+// own returns the causes of a report that only what the test did can explain, and those that it wants.
+func (p Place) own(r *checks.Report, wanted ...string) []checks.Cause {
 	return slices.DeleteFunc(slices.Clone(r.Causes), func(c checks.Cause) bool {
-		return shared[c.Code] != "" && !slices.Contains(wanted, c.Code)
+		return !p.Alone && shared[c.Code] != "" && !slices.Contains(wanted, c.Code)
 	})
 }

@@ -3,7 +3,6 @@
 package faults
 
 import (
-	"encoding/binary"
 	"os"
 	"os/exec"
 	"strconv"
@@ -68,72 +67,15 @@ func holdMap(name string) {
 // file system that takes none.
 func (r rig) lockMap(t *testing.T, at *place) {
 	fuse, point := nodebox.OpenDeadFuse(t), t.TempDir()
-	e2etest.Must(t, unix.Mount("dead", point, "fuse", 0, fuse.Options(fuse.Dev.Fd())))
-	unmount := func() {
-		_ = unix.Unmount(point, unix.MNT_FORCE)
-		_ = unix.Unmount(point, unix.MNT_DETACH)
-		_ = fuse.Dev.Close()
-	}
-	t.Cleanup(unmount)
-	go serveReads(fuse.Dev)
+	fuse.File = true
+	end := fuse.Mount(t, point)
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), mapEnv+"="+point+"/file")
 	e2etest.StartUntilUp(t, cmd)
-	t.Cleanup(unmount) // before the process ends, or it would not
+	t.Cleanup(end) // before the process ends, or it would not
 	e2etest.Enter(t, e2etest.Cgroup(t, "freezer", r.Group), cmd.Process.Pid)
 	e2etest.Eventually(t, "it writes its page", func() bool {
 		return e2etest.ThreadHas(cmd.Process.Pid, "stack", "vm_mmap") // Go chooses the thread
 	})
 	at.Culprit = strconv.Itoa(cmd.Process.Pid)
-}
-
-// serveReads serves a file system with one file of zeros that takes no write (include/uapi/linux/fuse.h).
-func serveReads(dev *os.File) {
-	const headerIn, headerOut, attrSize = 40, 16, 88
-	put := binary.LittleEndian
-	attributes := func(reply []byte, inode uint64, mode uint32) []byte {
-		a := reply[len(reply)-attrSize:]
-		put.PutUint64(a, inode)
-		put.PutUint64(a[8:], 1<<20) // bytes
-		put.PutUint32(a[60:], mode)
-		put.PutUint32(a[64:], 1) // links
-		return reply
-	}
-	b := make([]byte, 1<<20)
-	for {
-		if n, err := dev.Read(b); err != nil || n < headerIn {
-			return
-		}
-		var reply []byte
-		errno := uint32(0)
-		switch put.Uint32(b[4:]) {
-		case 26: // INIT
-			reply = make([]byte, 64)
-			put.PutUint32(reply, 7)
-			put.PutUint32(reply[4:], 31)
-			put.PutUint32(reply[20:], 1<<17)
-		case 1: // LOOKUP
-			reply = attributes(make([]byte, 40+attrSize), 2, unix.S_IFREG|0o644)
-			put.PutUint64(reply, 2)
-		case 3: // GETATTR
-			mode := uint32(unix.S_IFREG | 0o644)
-			if put.Uint64(b[16:]) == 1 {
-				mode = unix.S_IFDIR | 0o755
-			}
-			reply = attributes(make([]byte, 16+attrSize), put.Uint64(b[16:]), mode)
-		case 14: // OPEN
-			reply = make([]byte, 16)
-		case 15: // READ
-			reply = make([]byte, put.Uint32(b[headerIn+16:]))
-		case 16, 2, 42: // WRITE, and FORGET, which has no reply
-			continue
-		default:
-			errno = uint32(1<<32 - int64(unix.ENOSYS))
-		}
-		out := make([]byte, headerOut, headerOut+len(reply))
-		put.PutUint32(out, uint32(headerOut+len(reply)))
-		put.PutUint32(out[4:], errno)
-		copy(out[8:16], b[8:16])
-		_, _ = dev.Write(append(out, reply...))
-	}
 }

@@ -4,7 +4,6 @@ package faults
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -17,7 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kdiag/kdiag/checks"
-	"github.com/kdiag/kdiag/checks/bundle"
 	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
 	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 	"github.com/kdiag/kdiag/crictl"
@@ -129,35 +127,26 @@ func (l *lying) checkBundle(t *testing.T) {
 	t.Helper()
 	o := l.Ask(t, append([]string{"bundle", "-", "--timeout", "1m"}, l.Args...)...)
 	l.harmless(t, "bundle", o.Stderr)
-	b, err := bundle.Open(t.Context(), strings.NewReader(o.Stdout))
-	e2etest.Must(t, err)
-	defer b.Close()
-	for _, name := range b.Names("") {
-		f, err := b.File(name)
-		e2etest.Must(t, err)
-		text, err := io.ReadAll(f)
-		e2etest.Must(t, err)
+	_, files := e2etest.OpenBundle(t, []byte(o.Stdout))
+	for name, text := range files {
 		if !strings.HasPrefix(name, "logs/") { // the journal's export format may hold any byte
-			l.harmless(t, name, string(text))
+			l.harmless(t, name, text)
 		}
-		if name != "host/processes.txt" {
+	}
+	header, rows, _ := strings.Cut(files["host/processes.txt"], "\n")
+	found := 0
+	for row := range strings.Lines(rows) {
+		pid, _ := strconv.Atoi(strings.Fields(row)[0])
+		if !slices.Contains(l.pids, pid) {
 			continue
 		}
-		header, rows, _ := strings.Cut(string(text), "\n")
-		found := 0
-		for row := range strings.Lines(rows) {
-			pid, _ := strconv.Atoi(strings.Fields(row)[0])
-			if !slices.Contains(l.pids, pid) {
-				continue
-			}
-			found++
-			if role := strings.Fields(row[strings.Index(header, "ROLE"):])[0]; role != "-" {
-				t.Errorf("process %d has the role %s", pid, role)
-			}
+		found++
+		if role := strings.Fields(row[strings.Index(header, "ROLE"):])[0]; role != "-" {
+			t.Errorf("process %d has the role %s", pid, role)
 		}
-		if found != len(l.pids) {
-			t.Errorf("%d of %d processes are in %s", found, len(l.pids), name)
-		}
+	}
+	if found != len(l.pids) {
+		t.Errorf("%d of %d processes are in the table", found, len(l.pids))
 	}
 }
 

@@ -3,7 +3,6 @@
 package faults
 
 import (
-	"context"
 	"net"
 	"os"
 	"os/exec"
@@ -91,19 +90,11 @@ func (r rig) plugins(snapshotter string, all bool, serves ...string) e2etest.Mak
 		if snapshotter == "" {
 			return
 		}
-		config := r.Dir() + "/config.toml"
-		text, err := os.ReadFile(config)
-		e2etest.Must(t, err)
-		t.Cleanup(func() {
-			e2etest.Must(t, os.WriteFile(config, text, 0o644))
-			e2etest.Must(t, r.Restart(context.Background()))
-		})
-		changed := string(text) + "[proxy_plugins.acme]\n  type = \"snapshot\"\n  address = " +
-			strconv.Quote(snapshotter) + "\n"
+		end := "[proxy_plugins.acme]\n  type = \"snapshot\"\n  address = " + strconv.Quote(snapshotter) + "\n"
 		if all {
-			changed += "[plugins." + strconv.Quote(nodebox.PluginCRI) + ".containerd]\n  snapshotter = \"acme\"\n"
+			end += "[plugins." + strconv.Quote(nodebox.PluginCRI) + ".containerd]\n  snapshotter = \"acme\"\n"
 		}
-		e2etest.Must(t, os.WriteFile(config, []byte(changed), 0o644))
+		r.configure(t, "", end)
 		e2etest.Must(t, r.Restart(t.Context()))
 	}
 }

@@ -67,7 +67,7 @@ func TestEndToEndPodFaults(t *testing.T) {
 			Steps: []string{"grep . '/sys/fs/cgroup/pids" + r.Group, "kubectl delete pod -n box pod-1"},
 		}},
 		{Name: "a short wait in the kernel", Make: r.waitInKernel, Want: want{
-			Results: map[string]string{"host.tasks": "^warning .*CULPRIT.*box/pod-1"},
+			Results: []string{"host.tasks warning .*CULPRIT.*box/pod-1"},
 		}},
 		{Name: "a locked memory map", Make: r.lockMap, Want: want{
 			Codes: []string{"TaskStuck"}, Culprits: []string{"CULPRIT", "pod-1"},
@@ -80,7 +80,7 @@ func TestEndToEndPodFaults(t *testing.T) {
 			Repair: []string{"sysctl -w fs.inotify.max_user_instances="}, Only: "node",
 		}},
 		{Name: "a volume under another mount", Make: hideVolume(volumes, volume), Want: want{
-			Results: map[string]string{"host.mounts": "^warning .*" + volume + ".*box/pod-1"},
+			Results: []string{"host.mounts warning .*" + volume + ".*box/pod-1"},
 		}},
 		{Name: "a dead volume of a pod", Make: r.deadVolume(volume), Want: want{
 			Codes: []string{"FilesystemHung", "TaskStuck"}, Severity: checks.Critical, Culprits: []string{volume},
@@ -105,7 +105,7 @@ func TestEndToEndPodFaults(t *testing.T) {
 			},
 		}},
 		{Name: "a slow mount of a user", Make: mounted(cloud, 2*time.Second), Want: want{
-			Results: map[string]string{"host.mounts": "^warning .*" + cloud + ".* is slow: it answered in "},
+			Results: []string{"host.mounts warning .*" + cloud + ".* is slow: it answered in "},
 			Notes:   []string{cloud + ".* is slow: it answered in "},
 		}},
 		{Name: "a dead mount that only a container sees", Make: r.deadInside, Want: want{

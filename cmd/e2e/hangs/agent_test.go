@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
 	"github.com/kdiag/kdiag/checks"
@@ -58,13 +59,11 @@ func TestEndToEndAgentOnHungPaths(t *testing.T) {
 		}
 	}
 	threads := func() int {
-		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", agent.Process.Pid))
+		p, err := procfs.NewProc(agent.Process.Pid)
 		e2etest.Must(t, err)
-		var n int
-		_, rest, _ := strings.Cut(string(status), "Threads:")
-		_, err = fmt.Sscan(rest, &n)
+		stat, err := p.Stat()
 		e2etest.Must(t, err)
-		return n
+		return stat.NumThreads
 	}
 	look(looks / 2)
 	first := threads()

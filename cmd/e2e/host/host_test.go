@@ -57,7 +57,7 @@ func TestEndToEndStarvation(t *testing.T) {
 	r.Check(t, []fault{
 		{Name: "a pod that is OOM-killed again and again", Make: r.killForMemory, Want: want{
 			Notes:   []string{`box/pod-1 \(c0\) was OOM-killed `},
-			Results: map[string]string{"journal.kernel": "kill"}, Only: "node",
+			Results: []string{"journal.kernel .*kill"}, Only: "node",
 		}},
 		{Name: "processor hogs beside a niced daemon", Make: r.hogs, Want: starved("CULPRIT", "renice")},
 		{Name: "a CPU quota of 1 percent", Make: r.throttle(throttled), Want: starved(throttled)},
@@ -95,21 +95,11 @@ func TestEndToEndLoad(t *testing.T) {
 				r.Exec(t, "timeout 12 busybox sh -c 'while :; do :; done'")
 			}
 		}},
-		{Name: "batch load of the host", Make: func(t *testing.T, _ *place) {
-			many(t, 4, "nice", "-n", "5", "busybox", "sh", "-c", "while :; do :; done")
-		}},
 		{Name: "a container over its CPU quota", Make: func(t *testing.T, _ *place) {
 			dir := e2etest.Cgroup(t, "cpu", r.Group)
 			e2etest.Shell("echo 2000 >"+dir+"/cpu.cfs_quota_us", "echo -1 >"+dir+"/cpu.cfs_quota_us")(t, nil)
 			r.Exec(t, "timeout 8 busybox sh -c 'while :; do :; done'")
 			awaitCount(t, dir+"/cpu.stat", "nr_throttled", 20)
-		}},
-		{Name: "a container that the kernel kills for memory again and again", Make: func(t *testing.T, _ *place) {
-			dir := r.limitMemory(t, "32M") // of which runc itself needs a half
-			for range 3 {
-				r.Exec(t, "tail /dev/zero")
-			}
-			awaitCount(t, dir+"/memory.oom_control", "oom_kill", 3)
 		}},
 		{Name: "much writing to the disk", Make: func(t *testing.T, _ *place) {
 			file := filepath.Join(t.TempDir(), "copy")
@@ -141,17 +131,10 @@ func awaitCount(t *testing.T, file, name string, least int) {
 	})
 }
 
-// limitMemory limits the memory of the second pod's container, and returns its control group.
-func (r rig) limitMemory(t *testing.T, most string) string {
-	t.Helper()
-	dir := e2etest.Cgroup(t, "memory", r.Group)
-	e2etest.Shell("echo "+most+" >"+dir+"/memory.limit_in_bytes", "echo -1 >"+dir+"/memory.limit_in_bytes")(t, nil)
-	return dir
-}
-
 // killForMemory has a process of the second pod's container need more than its limit, four times.
 func (r rig) killForMemory(t *testing.T, _ *place) {
-	dir := r.limitMemory(t, "16M")
+	dir := e2etest.Cgroup(t, "memory", r.Group)
+	e2etest.Shell("echo 16M >"+dir+"/memory.limit_in_bytes", "echo -1 >"+dir+"/memory.limit_in_bytes")(t, nil)
 	for range 4 {
 		// tail keeps the last line of what has none. The shell is the one that enters.
 		hog := exec.CommandContext(t.Context(), "/bin/busybox", "sh", "-c",
@@ -241,50 +224,45 @@ func (r rig) consume(t *testing.T, at *place) {
 
 // rollout makes pods, which stay, while kdiag looks.
 func (r rig) rollout(t *testing.T, _ *place) {
-	done := make(chan error, 1)
-	go func() {
+	behind(t, func() error {
 		_, err := r.Run(context.Background(), nodebox.Pods{
 			Count: 50, Containers: 1, State: crictl.ContainerRunning, Prefix: "rollout",
 		})
-		done <- err
-	}()
-	t.Cleanup(func() { e2etest.Must(t, <-done) })
-	e2etest.Eventually(t, "the first pods are there", func() bool { return len(r.sandboxes(t)) > 4 })
+		return err
+	})
+	e2etest.Eventually(t, "the first pods are there", func() bool { return len(r.sandboxes(t)) > 4+len(r.Pods) })
 }
 
 // terminate stops and removes the pods of the rollout, while kdiag looks.
 func (r rig) terminate(t *testing.T, _ *place) {
 	all := r.sandboxes(t)
-	done := make(chan error, 1)
-	go func() {
-		cri, err := remote.Dial(r.Endpoint(), remote.Options{Timeout: 2 * time.Minute})
-		if err != nil {
-			done <- err
-			return
-		}
+	cri, err := remote.Dial(r.Endpoint(), remote.Options{Timeout: 2 * time.Minute})
+	e2etest.Must(t, err)
+	t.Cleanup(func() { e2etest.Must(t, cri.Close()) })
+	behind(t, func() error {
 		g, ctx := errgroup.WithContext(context.Background())
 		g.SetLimit(8)
-		for _, id := range all {
-			g.Go(func() error { return errors.Join(cri.StopPodSandbox(ctx, id), cri.RemovePodSandbox(ctx, id)) })
+		for _, s := range all {
+			if s.Pod.Name != "pod-0" && s.Pod.Name != "pod-1" {
+				g.Go(func() error { return errors.Join(cri.StopPodSandbox(ctx, s.ID), cri.RemovePodSandbox(ctx, s.ID)) })
+			}
 		}
-		done <- errors.Join(g.Wait(), cri.Close())
-	}()
-	t.Cleanup(func() { e2etest.Must(t, <-done) })
+		return g.Wait()
+	})
 	e2etest.Eventually(t, "the first pods are gone", func() bool { return len(r.sandboxes(t)) < len(all) })
 }
 
-// sandboxes returns the sandboxes of the rollout.
-func (r rig) sandboxes(t *testing.T) (ids []string) {
+// behind runs a function in the background, which must end well before the test ends.
+func behind(t *testing.T, run func() error) {
+	done := make(chan error, 1)
+	go func() { done <- run() }()
+	t.Cleanup(func() { e2etest.Must(t, <-done) })
+}
+
+func (r rig) sandboxes(t *testing.T) []crictl.PodSandbox {
 	t.Helper()
-	cri, err := remote.Dial(r.Endpoint(), remote.Options{Timeout: time.Minute})
+	client, err := crictl.Dial(r.Endpoint(), crictl.Options{RPCTimeout: time.Minute})
 	e2etest.Must(t, err)
-	defer cri.Close()
-	all, err := cri.ListPodSandbox(t.Context(), nil)
-	e2etest.Must(t, err)
-	for _, s := range all {
-		if strings.HasPrefix(s.GetMetadata().GetName(), "rollout") {
-			ids = append(ids, s.GetId())
-		}
-	}
-	return ids
+	defer client.Close()
+	return client.ListPodSandbox(t.Context(), crictl.Filter{}, crictl.ModeUnary).Sandboxes
 }

@@ -85,10 +85,10 @@ func (n node) checkWithAPIServer(t *testing.T) {
 	}
 	n.Place().Check(t, []fault{
 		{Name: "nothing, with an API server", Make: e2etest.Nothing, Want: want{
-			Results: map[string]string{"kubelet.node": "^ok .*Ready since"},
+			Results: []string{"kubelet.node ok .*Ready since"},
 		}},
 		{Name: "DiskPressure after the shortage", Make: in(diskPressure), Want: want{
-			Codes: []string{"DiskFull"}, Results: map[string]string{"kubelet.node": "^warning .*DiskPressure since"},
+			Codes: []string{"DiskFull"}, Results: []string{"kubelet.node warning .*DiskPressure since"},
 			Lines: []string{"^warning"},
 		}},
 		{
@@ -108,7 +108,7 @@ func (n node) checkWithAPIServer(t *testing.T) {
 			"mv /"+kubeconfig+" /"+kubeconfig+".away", "mv /"+kubeconfig+".away /"+kubeconfig), Want: want{
 			Codes: []string{"KubeletDown"}, Severity: checks.Warning,
 			Lines:   []string{"kubelet.conf is missing: it cannot start again"},
-			Results: map[string]string{"kubelet.apiserver": "^unknown .*does not exist"},
+			Results: []string{"kubelet.apiserver unknown .*does not exist"},
 		}},
 		{Name: "the node object is deleted", Make: func(t *testing.T, _ *place) {
 			c.set(t, nodeDeleted)

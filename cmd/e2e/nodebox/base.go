@@ -4,7 +4,6 @@ package nodebox
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -21,12 +20,18 @@ const (
 	baseName = baseSuite + "-1"
 )
 
-// baseTree returns the base tree in a folder and makes it if it is not there. Others who need it at the same time wait.
-func baseTree(ctx context.Context, cache string) (tree string, err error) {
+// baseTree returns the base tree in the user's cache, and makes it if it is not there, which takes a minute and the
+// network. Others who need it at the same time wait.
+func baseTree(ctx context.Context) (tree string, err error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	cache = filepath.Join(cache, "kdiag", "nodebox")
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return "", err
 	}
-	lock, err := os.OpenFile(filepath.Join(cache, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := os.Create(filepath.Join(cache, "lock"))
 	if err != nil {
 		return "", err
 	}
@@ -44,26 +49,22 @@ func baseTree(ctx context.Context, cache string) (tree string, err error) {
 	return tree, nil
 }
 
-// makeTree makes the tree under another name first, so that one that was cut short is never taken for whole.
+// makeTree makes the tree under another name first, so that one that was cut short is never taken for whole. Where
+// debootstrap is cut short, it may leave /proc and /sys mounted.
 func makeTree(ctx context.Context, tree string) error {
 	unfinished := tree + ".unfinished"
-	if err := removeTree(unfinished); err != nil {
+	if err := unmountBelow(unfinished); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(unfinished); err != nil {
 		return err
 	}
 	args := []string{"--variant=minbase", "--include=" + basePackages, baseSuite, unfinished}
 	if _, err := run(ctx, "debootstrap", args...); err != nil {
-		return errors.Join(err, removeTree(unfinished))
+		return err
 	}
 	if err := os.RemoveAll(filepath.Join(unfinished, "var/cache/apt/archives")); err != nil {
 		return err
 	}
 	return os.Rename(unfinished, tree)
-}
-
-// removeTree removes a tree in which debootstrap may have left /proc and /sys mounted.
-func removeTree(tree string) error {
-	if err := unmountBelow(tree); err != nil {
-		return err
-	}
-	return os.RemoveAll(tree)
 }

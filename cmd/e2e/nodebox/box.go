@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,9 +20,6 @@ import (
 
 // bootPatience is how long a boot may take on two busy cores, where ten seconds are usual.
 const bootPatience = 3 * time.Minute
-
-// boxPrefix begins the name of every whole node's folder.
-const boxPrefix = "kdiag-node-"
 
 // sigPoweroff asks systemd, as process 1, to power off: SIGRTMIN+4.
 const sigPoweroff = syscall.Signal(34 + 4)
@@ -31,27 +29,26 @@ const sigPoweroff = syscall.Signal(34 + 4)
 // goroutine.
 type Box struct {
 	dir    string
-	lock   *os.File
 	nspawn *exec.Cmd
 	done   <-chan struct{} // closed when nspawn has ended
 	leader int             // process id of its systemd, as the machine sees it
 }
 
-// NewBox prepares a node under the folder of temporary files. A folder keeps the base tree for later boxes; making it
-// takes about a minute and the network, but only the first time.
-func NewBox(ctx context.Context, cache string) (*Box, error) {
-	base, err := baseTree(ctx, cache)
-	if err != nil {
-		return nil, err
-	}
-	b := &Box{}
-	if b.dir, b.lock, err = newFolder(ctx, "", boxPrefix); err == nil {
-		err = b.prepare(base)
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("preparing a box: %w", err), b.Close())
-	}
-	return b, nil
+// TestBox prepares a whole node for a test and ends it with the test. It is not booted yet.
+func TestBox(t testing.TB) *Box {
+	t.Helper()
+	base, err := baseTree(t.Context())
+	must(t, err)
+	dir, err := newFolder("")
+	must(t, err)
+	b := &Box{dir: dir}
+	t.Cleanup(func() {
+		if err := b.close(); err != nil {
+			t.Errorf("ending the node: %v", err)
+		}
+	})
+	must(t, b.prepare(base))
+	return b
 }
 
 func (b *Box) prepare(base string) error {
@@ -152,9 +149,6 @@ func (b *Box) isRunning(ctx context.Context) (bool, error) {
 
 // Exec runs a command in the box and returns what it printed. An error holds the last lines of it.
 func (b *Box) Exec(ctx context.Context, args ...string) ([]byte, error) {
-	if b.leader == 0 {
-		return nil, errors.New("the box is not booted")
-	}
 	enter := []string{"--target", strconv.Itoa(b.leader), "--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup"}
 	return run(ctx, "nsenter", append(append(enter, "--"), args...)...)
 }
@@ -171,33 +165,46 @@ func (b *Box) CopyIn(from, to string) error {
 
 // Poweroff shuts the node down in order, so that journald writes everything out, and waits for the end.
 func (b *Box) Poweroff(ctx context.Context) error {
-	if b.leader == 0 {
-		return nil
-	}
-	if err := unix.Kill(b.leader, sigPoweroff); err != nil && !errors.Is(err, unix.ESRCH) {
+	if err := unix.Kill(b.leader, sigPoweroff); err != nil {
 		return fmt.Errorf("powering off the box: %w", err)
 	}
-	err := awaitEnd(ctx, b.done, "the box")
-	if err == nil {
-		b.leader = 0
-	}
-	return err
+	return awaitEnd(ctx, b.done, "the box")
 }
 
-// Close kills the node, if it still runs, and removes it. The kernel ends all processes of a box with its leader,
+// close kills the node, if it still runs, and removes it. The kernel ends all processes of a box with its leader,
 // frozen ones as well.
-func (b *Box) Close() error {
+func (b *Box) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*stopPatience)
 	defer cancel()
-	if b.dir == "" {
-		return nil
-	}
 	err := clean(ctx, b.dir)
 	if b.nspawn != nil {
 		err = errors.Join(err, awaitEnd(ctx, b.done, "the box"))
 	}
-	if b.lock != nil {
-		b.lock.Close()
-	}
 	return err
+}
+
+// enterCgroups moves a shell into each cgroup named like the box, and then runs systemd-nspawn in its place.
+// systemd-nspawn makes a cgroup namespace of where it starts.
+const enterCgroups = `for a; do
+	case "$a" in
+	--bind=*:/sys/fs/cgroup*) a=${a#--bind=}; echo $$ > "${a%%:*}/cgroup.procs" || exit ;;
+	esac
+done
+exec systemd-nspawn "$@"`
+
+// makeCgroups makes a cgroup for the box in every hierarchy and returns their roots, so that its systemd cannot touch
+// the machine's. Where systemd runs the machine there is nothing to do: it delegates a part of its tree to
+// systemd-nspawn.
+func (b *Box) makeCgroups() ([]string, error) {
+	if _, err := os.Stat("/run/systemd/system"); err == nil {
+		return nil, nil
+	}
+	roots, err := mountsBelow("/sys/fs/cgroup")
+	if len(roots) > 1 { // version 1: the first is the folder of the hierarchies
+		roots = roots[1:]
+	}
+	for _, root := range roots {
+		err = errors.Join(err, makeCgroup(filepath.Join(root, filepath.Base(b.dir))))
+	}
+	return roots, err
 }

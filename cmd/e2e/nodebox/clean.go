@@ -11,75 +11,36 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 )
 
-// lockOwner creates the file that shows that a box's owner lives: it is locked as long as the owner keeps it open. It
-// gets its name after it was locked, because another owner may sweep at any moment.
-func lockOwner(name string) (*os.File, error) {
-	f, err := os.OpenFile(name+".new", os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if err == nil {
-		err = os.Rename(f.Name(), name)
-	}
-	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("locking %s: %w", name, err)
-	}
-	return f, nil
+// newFolder makes a folder for a box, under a name by which sweep finds it if this run is killed.
+func newFolder(parent string) (string, error) {
+	return os.MkdirTemp(cmp.Or(parent, os.TempDir()), os.Getenv(apart)+"-")
 }
 
-// sweep cleans up after owners that died without Close. What it cannot remove is left for the next time. The folders
-// are those in parent whose names begin with prefix.
-func sweep(parent, prefix string, clean func(dir string) error) {
-	dirs, _ := filepath.Glob(filepath.Join(parent, prefix+"*"))
-	for _, dir := range dirs {
-		owner := filepath.Join(dir, "owner")
-		if !own(dir) || !own(owner) {
-			continue // being made, or not trustworthy because another user's
+// sweep removes what runs left that were killed, whose processes and mounts have ended with them: the folders of boxes,
+// and control groups, which clean removes by their name.
+func sweep(ctx context.Context) error {
+	var errs []error
+	for _, parent := range []string{os.TempDir(), "/sys/fs/cgroup/*"} {
+		left, _ := filepath.Glob(filepath.Join(parent, groupPrefix+"*"))
+		for _, name := range left {
+			pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(name), groupPrefix), "-")
+			if _, err := os.Stat("/proc/" + pid); errors.Is(err, fs.ErrNotExist) {
+				errs = append(errs, clean(ctx, name))
+			}
 		}
-		lock, err := os.OpenFile(owner, os.O_RDWR, 0)
-		if err != nil {
-			continue
-		}
-		// Locked, its owner lives. Gone meanwhile, another has cleaned up.
-		if unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil && own(owner) {
-			_ = clean(dir)
-		}
-		lock.Close()
 	}
-}
-
-// own reports whether a file is there, is no link, and belongs to this user.
-func own(name string) bool {
-	var st unix.Stat_t
-	return unix.Lstat(name, &st) == nil && st.Mode&unix.S_IFMT != unix.S_IFLNK && int(st.Uid) == os.Geteuid()
-}
-
-// newFolder makes a folder for a box in parent, with the lock that shows that its owner lives, and cleans up after dead
-// owners.
-func newFolder(ctx context.Context, parent, prefix string) (dir string, lock *os.File, err error) {
-	if parent, err = filepath.Abs(cmp.Or(parent, os.TempDir())); err != nil {
-		return "", nil, err
-	}
-	if parent, err = filepath.EvalSymlinks(parent); err != nil { // the kernel's list of mounts has no links
-		return "", nil, err
-	}
-	sweep(parent, prefix, func(dir string) error { return clean(ctx, dir) })
-	if dir, err = os.MkdirTemp(parent, prefix); err != nil {
-		return "", nil, err
-	}
-	lock, err = lockOwner(filepath.Join(dir, "owner"))
-	return dir, lock, err
+	return errors.Join(errs...)
 }
 
 // clean removes all that belongs to the Containerd or the Box in a folder, as found in the folder and in /proc, so that
-// it works for a dead owner's as well. The folder stays if something in it was not ended or unmounted.
+// it works for a killed run's as well. The folder stays if something in it was not ended or unmounted.
 func clean(ctx context.Context, dir string) error {
 	l := layout{dir}
 	// Processes first, since they could still change things; then what is found through the folder while it is mounted.
@@ -97,9 +58,7 @@ func clean(ctx context.Context, dir string) error {
 			cgroups[e.Name()] = true
 			results, _ := filepath.Glob("/var/lib/cni/results/*-" + e.Name() + "-*") // stored by libcni
 			for _, name := range append(results, l.shimSocket(e.Name())) {
-				if removed := os.Remove(name); !errors.Is(removed, fs.ErrNotExist) {
-					err = errors.Join(err, removed)
-				}
+				err = errors.Join(err, os.RemoveAll(name))
 			}
 		}
 	}
@@ -112,34 +71,64 @@ func clean(ctx context.Context, dir string) error {
 	return nil
 }
 
-// cgroupDirs returns the folders of the cgroups with these names and below, in all hierarchies, parents before
-// children.
-func cgroupDirs(names map[string]bool) []string {
-	found := map[string]bool{}
-	var dirs []string
-	_ = filepath.WalkDir("/sys/fs/cgroup", func(dir string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() && (names[d.Name()] || found[filepath.Dir(dir)]) {
-			found[dir] = true
-			dirs = append(dirs, dir)
+// killAll ends the processes of a Containerd or a Box, frozen ones as well, until there is none: the daemon, its shims,
+// runc and CNI plugins. Other processes that name the folder, such as a pager over the log, are left alone. The
+// processes of containers end with their cgroups, and those of a Box with its systemd.
+func killAll(ctx context.Context, dir string) error {
+	return poll(ctx, stopPatience, "the processes of "+dir+" to end", func() (bool, error) {
+		alive := 0
+		for pid, args := range processes() {
+			all, base := strings.Join(args, "\x00"), filepath.Base(args[0])
+			switch {
+			case base == "systemd-nspawn" && slices.Contains(args, "--directory="+dir+"/root"):
+				pid = cmp.Or(child(pid), pid)
+			case strings.Contains(all, dir+"/cni/bin/"):
+			case strings.Contains(all, dir+"/") && (base == "runc" || base == "ctr" || strings.HasPrefix(base, "containerd")):
+			default:
+				continue
+			}
+			alive++
+			_ = unix.Kill(pid, unix.SIGKILL) // works on stopped processes as well; it may have ended by itself
 		}
-		return nil // what vanishes meanwhile need not be removed
+		return alive == 0, fmt.Errorf("%d are left", alive)
 	})
-	return dirs
 }
 
 // removeCgroups kills what still runs in the cgroups with these names and below, in all hierarchies, and removes them.
 func removeCgroups(ctx context.Context, names map[string]bool) error {
-	var errs []error
-	for _, dir := range slices.Backward(cgroupDirs(names)) {
-		errs = append(errs, poll(ctx, stopPatience, "the cgroup "+dir+" to go", func() (bool, error) {
-			for _, pid := range cgroupProcs(dir) {
-				_ = unix.Kill(pid, unix.SIGKILL) // it may have ended by itself
+	return poll(ctx, stopPatience, "cgroups to go", func() (bool, error) {
+		found := map[string]bool{}
+		var dirs []string // parents before children
+		_ = filepath.WalkDir("/sys/fs/cgroup", func(dir string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() && (names[d.Name()] || found[filepath.Dir(dir)]) {
+				found[dir] = true
+				dirs = append(dirs, dir)
 			}
-			err := unix.Rmdir(dir)
-			return err == nil || errors.Is(err, unix.ENOENT), err
-		}))
+			return nil // what vanishes meanwhile need not be removed
+		})
+		var errs []error
+		for _, dir := range slices.Backward(dirs) {
+			pids, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+			for field := range strings.FieldsSeq(string(pids)) {
+				if pid, err := strconv.Atoi(field); err == nil && pid > 1 {
+					_ = unix.Kill(pid, unix.SIGKILL) // it may have ended by itself
+				}
+			}
+			errs = append(errs, os.Remove(dir))
+		}
+		return len(dirs) == 0, errors.Join(errs...)
+	})
+}
+
+// makeCgroup makes a cgroup. A new cpuset of version 1 has neither processors nor memory and takes no process.
+func makeCgroup(dir string) error {
+	err := os.MkdirAll(dir, 0o755)
+	for _, name := range []string{"cpuset.cpus", "cpuset.mems"} {
+		if value, missing := os.ReadFile(filepath.Join(filepath.Dir(dir), name)); missing == nil {
+			err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), value, 0o644))
+		}
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // unmountBelow detaches every mount at or below a folder, the last one first.
@@ -158,24 +147,13 @@ func unmountBelow(dir string) error {
 	return fmt.Errorf("unmounting %s: there is no end of mounts", dir)
 }
 
-// mountsBelow returns the mount points at or below a folder in the order in which they were mounted. In
-// /proc/self/mountinfo the fifth field is the mount point, with blanks as \040:
-//
-//	36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw
-func mountsBelow(dir string) ([]string, error) {
-	b, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return nil, err
-	}
-	var points []string
-	for line := range strings.Lines(string(b)) {
-		fields := strings.Fields(line)
-		if len(fields) < 5 {
-			continue
-		}
-		if p := fields[4]; p == dir || strings.HasPrefix(p, dir+"/") {
-			points = append(points, p)
+// mountsBelow returns the mount points at or below a folder in the order in which they were mounted.
+func mountsBelow(dir string) (points []string, err error) {
+	mounts, err := procfs.GetMounts()
+	for _, m := range mounts {
+		if m.MountPoint == dir || strings.HasPrefix(m.MountPoint, dir+"/") {
+			points = append(points, m.MountPoint)
 		}
 	}
-	return points, nil
+	return points, err
 }

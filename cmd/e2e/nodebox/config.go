@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 )
 
 // Options configure a private containerd. The zero value is a healthy one without a pod network.
@@ -20,8 +18,6 @@ type Options struct {
 	// Network gives the runtime a CNI configuration with a stub plugin. Without it the runtime has none and reports
 	// NetworkReady=false; pods on the host's network still run.
 	Network bool
-	// DisabledPlugins are ids such as PluginCRI.
-	DisabledPlugins []string
 	// OCI is the OCI runtime that shims call; empty means runc.
 	OCI string
 	// RootSize puts the runtime's root folder on a tmpfs of this many bytes: what is written there costs no disk, and
@@ -88,10 +84,6 @@ func (l layout) write(opts Options) error {
 // restrict_oom_score_adj is for machines without CAP_SYS_RESOURCE, where no sandbox can lower its score. The streaming
 // server takes any free port on the loopback interface.
 func (l layout) toml(opts Options) string {
-	disabled := make([]string, len(opts.DisabledPlugins))
-	for i, p := range opts.DisabledPlugins {
-		disabled[i] = strconv.Quote(p)
-	}
 	debug := ""
 	if opts.Debug {
 		debug = l.DebugSocket()
@@ -99,31 +91,30 @@ func (l layout) toml(opts Options) string {
 	return fmt.Sprintf(`version = 2
 root = %[2]q
 state = %[3]q
-disabled_plugins = [%[4]s]
 [grpc]
-  address = %[5]q
+  address = %[4]q
 [debug]
-  address = %[12]q
+  address = %[11]q
 [plugins."io.containerd.internal.v1.opt"]
-  path = %[6]q
+  path = %[5]q
 [plugins."io.containerd.nri.v1.nri"]
   disable = true
 [plugins.%[1]q]
   restrict_oom_score_adj = true
   netns_mounts_under_state_dir = true
-  sandbox_image = %[7]q
+  sandbox_image = %[6]q
   stream_server_address = "127.0.0.1"
   stream_server_port = "0"
   [plugins.%[1]q.registry]
-    config_path = %[13]q
+    config_path = %[12]q
   [plugins.%[1]q.cni]
-    bin_dir = %[8]q
-    conf_dir = %[9]q
+    bin_dir = %[7]q
+    conf_dir = %[8]q
   [plugins.%[1]q.containerd.runtimes.runc]
     runtime_type = "io.containerd.runc.v2"
     [plugins.%[1]q.containerd.runtimes.runc.options]
-      Root = %[10]q
-      BinaryName = %[11]q
-`, PluginCRI, l.path("root"), l.path("state"), strings.Join(disabled, ", "), l.Socket(), l.path("opt"), ImagePause,
+      Root = %[9]q
+      BinaryName = %[10]q
+`, PluginCRI, l.path("root"), l.path("state"), l.Socket(), l.path("opt"), ImagePause,
 		l.path("cni/bin"), l.path("cni/net.d"), l.path("runc"), opts.OCI, debug, l.Registries())
 }

@@ -6,10 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
-	"slices"
 	"syscall"
 	"time"
 
@@ -25,24 +23,20 @@ const (
 	stopPatience  = 2 * time.Minute
 )
 
-// folderPrefix begins the name of every box's folder, and so of its cgroup and CNI network.
-const folderPrefix = "kdiag-box-"
-
 // A Containerd is a private containerd with two images, ImagePause and ImageBusybox. Its methods are for one goroutine.
 type Containerd struct {
 	layout
 	opts Options
-	lock *os.File // held locked as long as the owner lives
 	cmd  *exec.Cmd
 	done <-chan struct{} // closed when the daemon has ended
 }
 
-// Start starts a private containerd and returns when its CRI plugin answers and its images are loaded, or, where the
-// CRI plugin is disabled, when its socket does. The daemon outlives ctx; Close ends it.
+// Start starts a private containerd and returns when its CRI plugin answers and its images are loaded. The daemon
+// outlives ctx; Close ends it.
 func Start(ctx context.Context, opts Options) (*Containerd, error) {
 	c := &Containerd{opts: opts}
 	var err error
-	if c.dir, c.lock, err = newFolder(ctx, opts.Parent, folderPrefix); err == nil {
+	if c.dir, err = newFolder(opts.Parent); err == nil {
 		err = c.prepare(ctx)
 	}
 	if err != nil {
@@ -84,10 +78,6 @@ func (c *Containerd) launch(ctx context.Context) error {
 // await waits until Version is answered, or the daemon ends. A containerd without its CRI plugin answers that it does
 // not know the service.
 func (c *Containerd) await(ctx context.Context) error {
-	want := crictl.OK
-	if slices.Contains(c.opts.DisabledPlugins, PluginCRI) {
-		want = crictl.Unimplemented
-	}
 	client, err := crictl.Dial(c.Endpoint(), crictl.Options{})
 	if err != nil {
 		return err
@@ -103,17 +93,14 @@ func (c *Containerd) await(ctx context.Context) error {
 		return err
 	case !c.Running():
 		return errors.New("containerd ended: " + c.cmd.ProcessState.String())
-	case call.Code != want:
+	case !call.OK():
 		return errors.New("containerd runs, but its CRI plugin did not load") // it listens after loading
 	}
 	return nil
 }
 
-// load imports the images and waits until the CRI plugin lists them. Without the plugin they are not needed.
+// load imports the images and waits until the CRI plugin lists them.
 func (c *Containerd) load(ctx context.Context) error {
-	if slices.Contains(c.opts.DisabledPlugins, PluginCRI) {
-		return nil
-	}
 	archive := c.path("images.tar")
 	if err := createImages(archive); err != nil {
 		return err
@@ -171,20 +158,6 @@ func (c *Containerd) Stop(ctx context.Context) error {
 	return os.RemoveAll(c.Socket())
 }
 
-// StopKeepSocket is Stop, but the socket's file is there afterwards with nothing listening, so that connections are
-// refused.
-func (c *Containerd) StopKeepSocket(ctx context.Context) error {
-	if err := c.Stop(ctx); err != nil {
-		return err
-	}
-	lis, err := net.ListenUnix("unix", &net.UnixAddr{Name: c.Socket(), Net: "unix"})
-	if err != nil {
-		return fmt.Errorf("leaving a dead socket: %w", err)
-	}
-	lis.SetUnlinkOnClose(false)
-	return lis.Close()
-}
-
 // Kill ends the daemon with SIGKILL, as the kernel's out-of-memory killer does. The socket's file stays.
 func (c *Containerd) Kill(ctx context.Context) error { return c.end(ctx, unix.SIGKILL) }
 
@@ -220,8 +193,5 @@ func (c *Containerd) Close() error {
 	// A graceful end would only take longer here.
 	err := c.end(ctx, unix.SIGKILL)
 	err = errors.Join(err, clean(ctx, c.dir))
-	if c.lock != nil {
-		c.lock.Close()
-	}
 	return err
 }

@@ -4,15 +4,12 @@ package nodebox
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"slices"
-	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -22,7 +19,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/prometheus/procfs"
-	"golang.org/x/sys/unix"
 
 	"github.com/kdiag/kdiag/crictl"
 )
@@ -54,9 +50,6 @@ func oneList(endpoint string) int {
 // benchContainerd starts a containerd for a benchmark.
 func benchContainerd(b *testing.B, opts Options) *Containerd {
 	b.Helper()
-	if missing := Missing(false); missing != "" {
-		b.Skip(missing)
-	}
 	c, err := Start(b.Context(), opts)
 	must(b, err)
 	b.Cleanup(func() { must(b, c.Close()) })
@@ -66,21 +59,37 @@ func benchContainerd(b *testing.B, opts Options) *Containerd {
 // inMemory is for what measures the client: thousands of containers mean thousands of fsyncs elsewhere.
 func inMemory() Options { return Options{Network: true, RootSize: 4 << 30} }
 
-// number is the value of an environment variable, if it has one.
-func number(name string, n int) int {
-	if v, err := strconv.Atoi(os.Getenv(name)); err == nil && v > 0 {
-		return v
+// makeExited creates so many hundreds of exited containers that never ran, a hundred attempts of one container in each
+// pod, like crash loops without garbage collection. A thousand take about ten seconds. Their sandboxes are not ready.
+func makeExited(b *testing.B, c *Containerd, hundreds int) (all []Pod) {
+	b.Helper()
+	// containerd keeps the files of a container's output open until it is removed or the daemon restarts, and may run
+	// out of them after some four thousand.
+	const perDaemon = 20
+	for made := 0; made < hundreds; made += perDaemon {
+		if made > 0 {
+			must(b, c.Restart(b.Context()))
+		}
+		pods, err := c.RunPods(b.Context(), Pods{
+			Count: min(hundreds-made, perDaemon), Containers: 1, Attempts: 100, State: crictl.ContainerExited,
+			NeverRan: true, Prefix: fmt.Sprintf("loop-%d", made),
+		})
+		must(b, err)
+		all = append(all, pods...)
 	}
-	return n
+	return all
 }
 
-// BenchmarkNodeExited lists 5,000 exited containers (KDIAG_BENCH_EXITED changes the number).
+// kdiag is a command that measures kdiag.
+func kdiag(c *Containerd, args ...string) []string {
+	return append([]string{os.Getenv("KDIAG"), args[0], "--runtime-endpoint", c.Endpoint()}, args[1:]...)
+}
+
+// BenchmarkNodeExited lists 5,000 exited containers.
 func BenchmarkNodeExited(b *testing.B) {
-	n := number("KDIAG_BENCH_EXITED", 5000)
+	const n = 5000
 	c := benchContainerd(b, inMemory())
-	if _, err := c.MakeExited(b.Context(), n); err != nil {
-		b.Fatal(err)
-	}
+	makeExited(b, c, n/100)
 	b.Run("call/kdiag", func(b *testing.B) {
 		client, err := crictl.Dial(c.Endpoint(), crictl.Options{RPCTimeout: time.Minute})
 		must(b, err)
@@ -94,11 +103,7 @@ func BenchmarkNodeExited(b *testing.B) {
 		}
 	})
 	b.Run("call/bare", func(b *testing.B) {
-		conn, err := grpc.NewClient("passthrough:///runtime",
-			grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-				return (&net.Dialer{}).DialContext(ctx, "unix", c.Socket())
-			}),
+		conn, err := grpc.NewClient(c.Endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(512<<20)))
 		must(b, err)
 		defer conn.Close()
@@ -114,20 +119,14 @@ func BenchmarkNodeExited(b *testing.B) {
 	self, err := os.Executable()
 	must(b, err)
 	program(b, "process/one-list", []string{oneListEnv + "=" + c.Endpoint()}, self)
-	if kdiag := os.Getenv("KDIAG"); kdiag != "" {
-		program(b, "process/kdiag-runtime", nil, kdiag, "runtime", "--runtime-endpoint", c.Endpoint(), "-o", "json")
-		program(b, "process/kdiag-pleg", nil, kdiag, "pleg", "--runtime-endpoint", c.Endpoint(), "-o", "json",
-			"--fail-on", "warning")
-	}
-	crictlPath := os.Getenv("CRICTL")
-	if crictlPath == "" {
-		crictlPath, _ = exec.LookPath("crictl")
-	}
-	if crictlPath != "" {
-		program(b, "process/crictl-ps-a", nil, crictlPath, "--timeout", "60s", "--runtime-endpoint", c.Endpoint(),
-			"--image-endpoint", c.Endpoint(), "ps", "-a")
-		program(b, "process/crictl-ps-a-json", nil, crictlPath, "--timeout", "60s", "--runtime-endpoint", c.Endpoint(),
-			"--image-endpoint", c.Endpoint(), "ps", "-a", "-o", "json")
+	program(b, "process/kdiag-runtime", nil, kdiag(c, "runtime", "-o", "json")...)
+	program(b, "process/kdiag-pleg", nil, kdiag(c, "pleg", "-o", "json", "--fail-on", "warning")...)
+	if path, err := exec.LookPath(cmp.Or(os.Getenv("CRICTL"), "crictl")); err == nil {
+		ps := []string{
+			path, "--timeout", "60s", "--runtime-endpoint", c.Endpoint(), "--image-endpoint", c.Endpoint(), "ps", "-a",
+		}
+		program(b, "process/crictl-ps-a", nil, ps...)
+		program(b, "process/crictl-ps-a-json", nil, append(ps, "-o", "json")...)
 	}
 }
 
@@ -152,43 +151,26 @@ func BenchmarkStart(b *testing.B) {
 	}
 }
 
-// BenchmarkNodePleg times the whole of kdiag pleg and kdiag node on a healthy node with 100 containers, and pleg on a
-// frozen one.
-func BenchmarkNodePleg(b *testing.B) {
-	kdiag := os.Getenv("KDIAG")
-	if kdiag == "" {
-		b.Skip("KDIAG names no program to measure")
-	}
-	c := benchContainerd(b, inMemory())
-	if _, err := c.RunPods(b.Context(), Pods{Count: 50, Containers: 2, State: crictl.ContainerRunning}); err != nil {
-		b.Fatal(err)
-	}
-	program(b, "healthy", nil, kdiag, "pleg", "--runtime-endpoint", c.Endpoint(), "-o", "json")
-	program(b, "healthy-node", nil, kdiag, "node", "--runtime-endpoint", c.Endpoint(), "-o", "json")
-	must(b, c.Pause(b.Context()))
-	program(b, "frozen-rpc-timeout-2s", nil, kdiag, "pleg", "--runtime-endpoint", c.Endpoint(), "-o", "json",
-		"--rpc-timeout", "2s")
-	must(b, c.Resume())
-}
-
-// BenchmarkNodeBundle times the whole of kdiag bundle on a healthy node with 100 containers, and on one where all
-// hangs: a CNI plugin, a mount, a shim, the runtime.
-func BenchmarkNodeBundle(b *testing.B) {
-	kdiag := os.Getenv("KDIAG")
-	if kdiag == "" {
-		b.Skip("KDIAG names no program to measure")
-	}
+// BenchmarkNodeCommands times the whole of kdiag pleg, node and bundle on a healthy node with 100 containers, pleg on a
+// frozen one, and bundle where one list hangs, and where all hangs: a CNI plugin, a mount, a shim, the runtime.
+func BenchmarkNodeCommands(b *testing.B) {
 	c := benchContainerd(b, inMemory())
 	pods, err := c.RunPods(b.Context(), Pods{Count: 50, Containers: 2, State: crictl.ContainerRunning})
 	must(b, err)
-	program(b, "healthy", nil, kdiag, "bundle", "--runtime-endpoint", c.Endpoint(), "-")
+	bundle := kdiag(c, "bundle", "-")
+	program(b, "pleg/healthy", nil, kdiag(c, "pleg", "-o", "json")...)
+	program(b, "node/healthy", nil, kdiag(c, "node", "-o", "json")...)
+	program(b, "bundle/healthy", nil, bundle...)
+	must(b, c.Pause(b.Context()))
+	program(b, "pleg/frozen-rpc-timeout-2s", nil, kdiag(c, "pleg", "-o", "json", "--rpc-timeout", "2s")...)
+	must(b, c.Resume())
 	wedging, cancel := context.WithTimeout(b.Context(), 10*time.Second)
 	defer cancel()
 	if release, err := c.Wedge(wedging, pods[1].ID, pods[1].Containers[0].ID); err == nil { // containerd 1
-		program(b, "one-list-hangs", nil, kdiag, "bundle", "--runtime-endpoint", c.Endpoint(), "-")
+		program(b, "bundle/one-list-hangs", nil, bundle...)
 		must(b, release())
 	}
-	deadMount(b)
+	OpenDeadFuse(b).Mount(b, b.TempDir())
 	must(b, c.FreezeShim(b.Context(), pods[0].ID))
 	b.Cleanup(func() { must(b, c.ThawShim(pods[0].ID)) })
 	must(b, c.HangCNI())
@@ -199,15 +181,7 @@ func BenchmarkNodeBundle(b *testing.B) {
 	time.Sleep(2 * time.Second)
 	must(b, c.Pause(b.Context()))
 	b.Cleanup(func() { must(b, c.Resume()) })
-	program(b, "everything-hangs", nil, kdiag, "bundle", "--runtime-endpoint", c.Endpoint(), "-")
-}
-
-// deadMount mounts a file system that does not answer.
-func deadMount(b *testing.B) {
-	fuse, dir := OpenDeadFuse(b), b.TempDir()
-	must(b, unix.Mount("dead", dir, "fuse", 0, fuse.Options(fuse.Dev.Fd())))
-	go fuse.Serve()
-	b.Cleanup(func() { must(b, errors.Join(fuse.Dev.Close(), unix.Unmount(dir, unix.MNT_DETACH))) })
+	program(b, "bundle/everything-hangs", nil, bundle...)
 }
 
 // program benchmarks a whole process: its time, its CPU time and its peak memory. Exit code 1 means that kdiag found
@@ -215,7 +189,7 @@ func deadMount(b *testing.B) {
 func program(b *testing.B, name string, env []string, args ...string) {
 	b.Run(name, func(b *testing.B) {
 		var cpu time.Duration
-		peak, runs := 0, 0
+		peak, runs := uint64(0), 0
 		for b.Loop() {
 			var out bytes.Buffer
 			cmd := exec.CommandContext(b.Context(), args[0], args[1:]...)
@@ -223,7 +197,7 @@ func program(b *testing.B, name string, env []string, args ...string) {
 			cmd.Stdout, cmd.Stderr = &out, &out
 			must(b, cmd.Start())
 			ended := make(chan struct{})
-			watched := make(chan int)
+			watched := make(chan uint64)
 			go func() { watched <- peakMemory(cmd.Process.Pid, ended) }()
 			err := cmd.Wait()
 			close(ended)
@@ -235,22 +209,17 @@ func program(b *testing.B, name string, env []string, args ...string) {
 			runs++
 		}
 		b.ReportMetric(float64(cpu.Microseconds())/1000/float64(runs), "cpu-ms/op")
-		b.ReportMetric(float64(peak)/1024, "peak-MiB")
+		b.ReportMetric(float64(peak)/(1<<20), "peak-MiB")
 	})
 }
 
-// peakMemory watches VmHWM of a process until it ends and returns the last value, in KiB. What wait4 reports begins
+// peakMemory watches VmHWM of a process until it ends and returns the last value, in bytes. What wait4 reports begins
 // with the memory of the process that forked, which is larger than what is measured here.
-func peakMemory(pid int, ended <-chan struct{}) int {
-	name := fmt.Sprintf("/proc/%d/status", pid)
-	peak := 0
+func peakMemory(pid int, ended <-chan struct{}) (peak uint64) {
 	for {
-		if status, err := os.ReadFile(name); err == nil {
-			if _, rest, ok := strings.Cut(string(status), "VmHWM:"); ok {
-				var kib int
-				if _, err := fmt.Sscan(rest, &kib); err == nil {
-					peak = max(peak, kib)
-				}
+		if p, err := procfs.NewProc(pid); err == nil {
+			if status, err := p.NewStatus(); err == nil {
+				peak = max(peak, status.VmHWM)
 			}
 		}
 		select {
@@ -265,18 +234,15 @@ func peakMemory(pid int, ended <-chan struct{}) int {
 // problem detector, which runs kdiag pleg -o brief each 30 s: with 100 containers, and with 1,000 and 5,000 that have
 // exited.
 func BenchmarkAgent(b *testing.B) {
-	kdiag := os.Getenv("KDIAG")
-	if kdiag == "" {
-		b.Skip("KDIAG names no program to measure")
-	}
 	c := benchContainerd(b, inMemory())
 	measure := func(name string) {
 		b.Run("agent/"+name, func(b *testing.B) {
 			for b.Loop() {
-				cmd := exec.CommandContext(b.Context(), kdiag, "agent", "--runtime-endpoint", c.Endpoint(),
-					"--data-dir", b.TempDir(), "--listen", "")
+				args := kdiag(c, "agent", "--data-dir", b.TempDir(), "--listen", "")
+				cmd := exec.CommandContext(b.Context(), args[0], args[1:]...)
 				must(b, cmd.Start())
-				pid := cmd.Process.Pid
+				p, err := procfs.NewProc(cmd.Process.Pid)
+				must(b, err)
 				before := 0.0
 				for _, phase := range []struct {
 					name string
@@ -286,16 +252,12 @@ func BenchmarkAgent(b *testing.B) {
 					{"cpu-%", 5 * time.Minute},
 				} {
 					time.Sleep(phase.time)
-					p, err := procfs.NewProc(pid)
-					must(b, err)
 					stat, err := p.Stat()
 					must(b, err)
 					cpu := stat.CPUTime() + float64(stat.CUTime+stat.CSTime)/100 // and its children's, in ticks
 					b.ReportMetric(100*(cpu-before)/phase.time.Seconds(), phase.name)
 					before = cpu
 				}
-				p, err := procfs.NewProc(pid)
-				must(b, err)
 				status, err := p.NewStatus()
 				must(b, err)
 				b.ReportMetric(float64(status.RssAnon)/(1<<20), "anon-MiB")
@@ -304,14 +266,15 @@ func BenchmarkAgent(b *testing.B) {
 				must(b, cmd.Wait())
 			}
 		})
-		program(b, "pleg/"+name, nil, kdiag, "pleg", "-o", "brief", "--runtime-endpoint", c.Endpoint())
+		program(b, "pleg/"+name, nil, kdiag(c, "pleg", "-o", "brief")...)
 	}
-	_, err := c.RunPods(b.Context(), Pods{Count: 50, Containers: 2, State: crictl.ContainerRunning})
-	must(b, err)
+	run := func(pods Pods) {
+		_, err := c.RunPods(b.Context(), pods)
+		must(b, err)
+	}
+	run(Pods{Count: 50, Containers: 2, State: crictl.ContainerRunning})
 	measure("100")
-	_, err = c.RunPods(b.Context(), Pods{Count: 450, Containers: 2, State: crictl.ContainerRunning, Prefix: "more"})
-	must(b, err)
-	_, err = c.RunPods(b.Context(), Pods{Count: 50, Containers: 100, State: crictl.ContainerExited, Prefix: "exited"})
-	must(b, err)
+	run(Pods{Count: 450, Containers: 2, State: crictl.ContainerRunning, Prefix: "more"})
+	run(Pods{Count: 50, Containers: 100, State: crictl.ContainerExited, Prefix: "exited"})
 	measure("1000+5000")
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"slices"
 	"testing"
 	"time"
@@ -21,52 +20,62 @@ const listEvery = 200 * time.Millisecond
 // removeRounds is how often each way to remove is measured.
 const removeRounds = 3
 
-// A remover removes containers in some way and returns when they have gone.
-type remover func(b *testing.B, client *crictl.Client, plan gc.Plan)
-
-// BenchmarkRemoveExited removes 2,000 exited containers (KDIAG_BENCH_REMOVE changes the number) from a containerd on
-// the disk: at kdiag's own pace, and by crictl rm, if CRICTL names one. Beside it a second client makes relists as a
-// kubelet does; its percentiles are those before and during the removal. Run with -benchtime 1x.
+// BenchmarkRemoveExited removes 2,000 exited containers from a containerd on the disk: at kdiag's own pace, and by crictl
+// rm, if CRICTL names one. Beside it a second client makes relists as a kubelet does; its percentiles are those before
+// and during the removal. Run with -benchtime 1x.
 func BenchmarkRemoveExited(b *testing.B) {
-	n := number("KDIAG_BENCH_REMOVE", 2000)
 	c := benchContainerd(b, Options{Network: true})
-	type way struct {
-		name   string
-		remove remover
-	}
-	ways := []way{{"paced", paced}}
-	if crictlPath := os.Getenv("CRICTL"); crictlPath != "" {
-		ways = append(ways, way{"crictl-rm", crictlRemove(c, crictlPath)})
-	}
 	// Round by round: a disk has better and worse minutes, and all shall have both.
 	for round := range removeRounds {
-		for _, w := range ways {
-			b.Run(fmt.Sprintf("%s/%d", w.name, round+1), func(b *testing.B) { benchRemoval(b, c, n, w.remove) })
+		b.Run(fmt.Sprintf("paced/%d", round+1), func(b *testing.B) {
+			benchRemoval(b, c, func(client *crictl.Client, plan gc.Plan) {
+				result, err := gc.Run(b.Context(), client, plan, gc.Options{Rate: 1e5})
+				if err != nil || result.Removed != len(plan.Remove) {
+					b.Fatalf("%+v %v", result, err)
+				}
+				b.ReportMetric(float64(result.Most), "most-at-a-time")
+			})
+		})
+		path := os.Getenv("CRICTL")
+		if path == "" {
+			continue
 		}
+		b.Run(fmt.Sprintf("crictl-rm/%d", round+1), func(b *testing.B) {
+			benchRemoval(b, c, func(_ *crictl.Client, plan gc.Plan) {
+				args := []string{
+					"--timeout", "120s", "--runtime-endpoint", c.Endpoint(), "--image-endpoint", c.Endpoint(), "rm",
+				}
+				for i := range plan.Remove {
+					args = append(args, plan.Remove[i].ID)
+				}
+				_, err := run(b.Context(), path, args...)
+				must(b, err)
+			})
+		})
 	}
 }
 
-func benchRemoval(b *testing.B, c *Containerd, n int, remove remover) {
+func benchRemoval(b *testing.B, c *Containerd, remove func(client *crictl.Client, plan gc.Plan)) {
 	for b.Loop() {
 		b.StopTimer()
 		client, err := crictl.Dial(c.Endpoint(), crictl.Options{RPCTimeout: time.Minute})
 		must(b, err)
-		pods, err := c.MakeExited(b.Context(), n)
-		must(b, err)
+		pods := makeExited(b, c, 20)
 		plan := removalPlan(b, client)
 		quiet := relists(b, c, func() { time.Sleep(5 * time.Second) })
 		var took time.Duration
 		during := relists(b, c, func() {
 			b.StartTimer()
 			start := time.Now()
-			remove(b, client, plan)
+			remove(client, plan)
 			took = time.Since(start)
 			b.StopTimer()
 		})
 		b.ReportMetric(float64(len(plan.Remove))/took.Seconds(), "removed/s")
 		for name, took := range map[string][]time.Duration{"quiet": quiet, "during": during} {
+			slices.Sort(took)
 			for _, p := range []int{50, 99} {
-				b.ReportMetric(float64(quantile(took, p).Microseconds())/1000, fmt.Sprintf("%s-p%d-ms", name, p))
+				b.ReportMetric(float64(took[len(took)*p/100].Microseconds())/1000, fmt.Sprintf("%s-p%d-ms", name, p))
 			}
 		}
 		for _, pod := range pods { // the newest of each, and the sandboxes
@@ -90,28 +99,6 @@ func removalPlan(b *testing.B, client *crictl.Client) gc.Plan {
 		ends, _ := gc.ReadEnds(b.Context(), client, of, nil)
 		return ends
 	})
-}
-
-func paced(b *testing.B, client *crictl.Client, plan gc.Plan) {
-	result, err := gc.Run(b.Context(), client, plan, gc.Options{Rate: 1e5})
-	if err != nil || result.Removed != len(plan.Remove) {
-		b.Fatalf("%+v %v", result, err)
-	}
-	b.ReportMetric(float64(result.Most), "most-at-a-time")
-}
-
-func crictlRemove(c *Containerd, path string) remover {
-	return func(b *testing.B, _ *crictl.Client, plan gc.Plan) {
-		args := []string{
-			"--timeout", "120s", "--runtime-endpoint", c.Endpoint(), "--image-endpoint", c.Endpoint(), "rm",
-		}
-		for i := range plan.Remove {
-			args = append(args, plan.Remove[i].ID)
-		}
-		if out, err := exec.CommandContext(b.Context(), path, args...).CombinedOutput(); err != nil {
-			b.Errorf("%v: %.2000s", err, out)
-		}
-	}
 }
 
 // relists makes relists while work goes on, and returns how long each took.
@@ -138,12 +125,4 @@ func relists(b *testing.B, c *Containerd, work func()) []time.Duration {
 	work()
 	cancel()
 	return <-done
-}
-
-func quantile(all []time.Duration, p int) time.Duration {
-	if len(all) == 0 {
-		return 0
-	}
-	sorted := slices.Sorted(slices.Values(all))
-	return sorted[min(len(sorted)-1, len(sorted)*p/100)]
 }

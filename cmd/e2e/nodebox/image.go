@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"runtime"
@@ -35,73 +34,49 @@ func images() map[string]any {
 	}
 }
 
-// createImages writes the archive of all images to a file.
+// createImages writes the archive of all images to a file, in the format of docker save, over one layer that contains
+// busybox: manifest.json, a configuration for each image, and layer.tar.
 func createImages(name string) error {
-	f, err := os.Create(name)
-	if err != nil {
-		return err
-	}
-	return errors.Join(writeImages(f, busybox), f.Close())
-}
-
-// writeImages writes an archive of all images, in the format of docker save, over one layer that contains the given
-// program: manifest.json, a configuration for each image, and layer.tar.
-func writeImages(w io.Writer, program string) error {
-	binary, err := os.ReadFile(program)
+	binary, err := os.ReadFile(busybox)
 	if err != nil {
 		return fmt.Errorf("reading the program of the images: %w", err)
 	}
-	var layer bytes.Buffer
-	l := archive{tar: tar.NewWriter(&layer)}
-	l.add(&tar.Header{Typeflag: tar.TypeReg, Name: "bin/busybox", Mode: 0o755}, binary)
+	var layer, all bytes.Buffer
+	l, a := tar.NewWriter(&layer), tar.NewWriter(&all)
+	add := func(w *tar.Writer, h *tar.Header, content []byte) {
+		h.Size = int64(len(content))
+		err = errors.Join(err, w.WriteHeader(h))
+		_, written := w.Write(content)
+		err = errors.Join(err, written)
+	}
+	file := func(name string, v any) {
+		content, _ := json.Marshal(v) // of strings
+		add(a, &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644}, content)
+	}
+	add(l, &tar.Header{Typeflag: tar.TypeReg, Name: "bin/busybox", Mode: 0o755}, binary)
 	for _, dir := range []string{"bin/", "dev/", "etc/", "proc/", "root/", "sys/", "tmp/"} {
-		l.add(&tar.Header{Typeflag: tar.TypeDir, Name: dir, Mode: 0o755}, nil)
+		add(l, &tar.Header{Typeflag: tar.TypeDir, Name: dir, Mode: 0o755}, nil)
 	}
 	for _, name := range applets {
-		l.add(&tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/" + name, Linkname: "busybox", Mode: 0o777}, nil)
+		add(l, &tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/" + name, Linkname: "busybox", Mode: 0o777}, nil)
 	}
-	a := archive{tar: tar.NewWriter(w), err: errors.Join(l.err, l.tar.Close())}
-	a.add(&tar.Header{Typeflag: tar.TypeReg, Name: "layer.tar", Mode: 0o644}, layer.Bytes())
+	err = errors.Join(err, l.Close())
+	add(a, &tar.Header{Typeflag: tar.TypeReg, Name: "layer.tar", Mode: 0o644}, layer.Bytes())
 	var manifests []map[string]any
 	for i, name := range slices.Sorted(maps.Keys(images())) {
 		config := fmt.Sprintf("config-%d.json", i)
-		a.json(config, map[string]any{
-			"architecture": runtime.GOARCH,
-			"os":           "linux",
-			"config":       images()[name],
-			"rootfs": map[string]any{
-				"type": "layers", "diff_ids": []string{fmt.Sprintf("sha256:%x", sha256.Sum256(layer.Bytes()))},
-			},
+		digest := fmt.Sprintf("sha256:%x", sha256.Sum256(layer.Bytes()))
+		file(config, map[string]any{
+			"architecture": runtime.GOARCH, "os": "linux", "config": images()[name],
+			"rootfs": map[string]any{"type": "layers", "diff_ids": []string{digest}},
 		})
 		manifests = append(manifests, map[string]any{
 			"Config": config, "RepoTags": []string{name}, "Layers": []string{"layer.tar"},
 		})
 	}
-	a.json("manifest.json", manifests)
-	if err := errors.Join(a.err, a.tar.Close()); err != nil {
-		return fmt.Errorf("writing the image archive: %w", err)
+	file("manifest.json", manifests)
+	if err := errors.Join(err, a.Close()); err != nil {
+		return fmt.Errorf("making the image archive: %w", err)
 	}
-	return nil
-}
-
-// An archive writes a tar file and keeps its first error.
-type archive struct {
-	tar *tar.Writer
-	err error
-}
-
-func (a *archive) add(h *tar.Header, content []byte) {
-	h.Size = int64(len(content))
-	if a.err == nil {
-		a.err = a.tar.WriteHeader(h)
-	}
-	if a.err == nil {
-		_, a.err = a.tar.Write(content)
-	}
-}
-
-func (a *archive) json(name string, v any) {
-	content, err := json.Marshal(v)
-	a.err = errors.Join(a.err, err)
-	a.add(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644}, content)
+	return os.WriteFile(name, all.Bytes(), 0o644)
 }

@@ -13,14 +13,13 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 )
 
-// apart is set in the environment of tests that run in namespaces of their own.
+// apart is set in the environment of tests that run in namespaces of their own, to the name of their control groups.
 const apart = "KDIAG_E2E_APART"
 
 // Main runs a package's tests in pid, mount, network, IPC, UTS and control group namespaces of their own, so that no
@@ -92,122 +91,40 @@ func runApart(network string) (code int, err error) {
 	if missing := Missing(true); missing != "" {
 		return 0, errors.New(missing)
 	}
-	cache, err := cacheDir()
-	if err != nil {
-		return 0, err
-	}
-	if _, err := baseTree(context.Background(), cache); err != nil {
-		return 0, err
-	}
-	if err := sweepGroups(); err != nil {
-		return 0, err
-	}
-	group := groupPrefix + strconv.Itoa(os.Getpid())
-	if err := makeGroups(group); err != nil {
+	ctx, group := context.Background(), groupPrefix+strconv.Itoa(os.Getpid())
+	_, err = baseTree(ctx)
+	if err := errors.Join(err, sweep(ctx), makeGroups(group)); err != nil {
 		return 0, err
 	}
 	cmd := exec.Command("sh", slices.Concat([]string{"-c", enter, inside, group, network, self}, os.Args[1:])...)
-	cmd.Env = append(os.Environ(), apart+"=1")
+	cmd.Env = append(os.Environ(), apart+"="+group)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	err = cmd.Run()
 	if _, ended := errors.AsType[*exec.ExitError](err); ended {
 		err = nil
 	}
-	if err != nil {
-		return 0, errors.Join(err, removeGroups(group))
-	}
-	return cmd.ProcessState.ExitCode(), removeGroups(group)
+	return cmd.ProcessState.ExitCode(), errors.Join(err, removeCgroups(ctx, map[string]bool{group: true}))
 }
 
-// hierarchies returns the roots of the control group hierarchies that the machine has mounted below /sys/fs/cgroup.
-// Where version 2 alone is mounted there is none, and the tests share its tree: a group that has processes and gives
-// controllers to groups below it is not possible there.
-func hierarchies() ([]string, error) {
-	files, err := filepath.Glob("/sys/fs/cgroup/*/cgroup.procs")
-	var roots []string
-	for _, file := range files {
-		root := filepath.Dir(file)
-		if _, err := os.Stat(filepath.Join(filepath.Dir(root), "cgroup.procs")); err != nil {
-			roots = append(roots, root)
-		}
-	}
-	return roots, err
-}
-
+// makeGroups makes a control group in each hierarchy that the machine has mounted below /sys/fs/cgroup. Where version 2
+// alone is mounted there is none, and the tests share its tree: a group that has processes and gives controllers to
+// groups below it is not possible there.
 func makeGroups(name string) error {
-	roots, err := hierarchies()
-	if err != nil {
+	files, err := filepath.Glob("/sys/fs/cgroup/*/cgroup.procs")
+	if _, unified := os.Stat("/sys/fs/cgroup/cgroup.procs"); unified == nil {
 		return err
 	}
-	for _, root := range roots {
-		group := filepath.Join(root, name)
-		if err := os.Mkdir(group, 0o755); err != nil {
-			return err
-		}
+	for _, file := range files {
+		group := filepath.Join(filepath.Dir(file), name)
+		err = errors.Join(err, makeCgroup(group))
 		// Eight times the share of another group: what else runs on the machine must not make a runtime slow.
 		shares := filepath.Join(group, "cpu.shares")
-		if _, err := os.Stat(shares); err == nil {
-			if err := os.WriteFile(shares, []byte("8192"), 0o644); err != nil {
-				return err
-			}
-		}
-		// A new cpuset of version 1 has neither processors nor memory and takes no process.
-		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
-			value, err := os.ReadFile(filepath.Join(root, file))
-			if errors.Is(err, os.ErrNotExist) {
-				continue
-			}
-			if err != nil {
-				return err
-			}
-			if err := os.WriteFile(filepath.Join(group, file), value, 0o644); err != nil {
-				return err
-			}
+		if _, missing := os.Stat(shares); missing == nil {
+			err = errors.Join(err, os.WriteFile(shares, []byte("8192"), 0o644))
 		}
 	}
-	return nil
-}
-
-// sweepGroups removes the groups of owners that were killed. What ran in them has been killed with them.
-func sweepGroups() error {
-	roots, err := hierarchies()
-	errs := []error{err}
-	for _, root := range roots {
-		left, err := filepath.Glob(filepath.Join(root, groupPrefix+"*"))
-		errs = append(errs, err)
-		for _, group := range left {
-			name := filepath.Base(group)
-			if _, err := os.Stat("/proc/" + strings.TrimPrefix(name, groupPrefix)); errors.Is(err, os.ErrNotExist) {
-				errs = append(errs, removeGroups(name))
-			}
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// removeGroups removes groups in which nothing runs any more.
-func removeGroups(name string) error {
-	roots, err := hierarchies()
-	errs := []error{err}
-	for _, root := range roots {
-		var groups []string
-		err := filepath.WalkDir(filepath.Join(root, name), func(path string, d os.DirEntry, err error) error {
-			if err == nil && d.IsDir() {
-				groups = append(groups, path)
-			}
-			return err
-		})
-		if err != nil && !errors.Is(err, os.ErrNotExist) { // another may sweep, too
-			errs = append(errs, err)
-		}
-		for _, group := range slices.Backward(groups) {
-			if err := os.Remove(group); err != nil && !errors.Is(err, os.ErrNotExist) {
-				errs = append(errs, err)
-			}
-		}
-	}
-	return errors.Join(errs...)
+	return err
 }
 
 func loopbackUp() error {

@@ -10,7 +10,7 @@
 //
 // Faults are real: the daemon is frozen, stopped or killed, a shim is stopped, a CNI plugin does not return. No image
 // registry is reached; images are built from the machine's own busybox. Close leaves no process, mount or file behind,
-// also when the daemon is frozen or dead. If the owner dies first, the next Start cleans up after it.
+// also when the daemon is frozen or dead. What a run leaves that is killed, the next run removes.
 //
 // A box has no kubelet, no pod networking (a stub plugin gives an address without an interface), and no limits that
 // need systemd's cgroup driver.
@@ -21,7 +21,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -54,29 +53,12 @@ func Missing(needBox bool) string {
 	return "a real node needs " + strings.Join(lack, ", ")
 }
 
-// cacheDir returns the folder that keeps the tree of all nodes, which takes a minute and the network to make.
-func cacheDir() (string, error) {
-	dir, err := os.UserCacheDir()
-	return filepath.Join(dir, "kdiag", "nodebox"), err
-}
-
-// TestBox prepares a whole node for a test and ends it with the test. It is not booted yet.
-func TestBox(t testing.TB) *Box {
+// must ends a test or a benchmark that cannot go on.
+func must(t testing.TB, err error) {
 	t.Helper()
-	cache, err := cacheDir()
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := NewBox(t.Context(), cache)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := b.Close(); err != nil {
-			t.Errorf("ending the node: %v", err)
-		}
-	})
-	return b
 }
 
 // poll calls done every few milliseconds until it returns true, ctx ends or patience is over. The error then wraps the

@@ -68,37 +68,6 @@ func (c *Containerd) RunPods(ctx context.Context, p Pods) ([]Pod, error) {
 	return RunPods(ctx, c.Endpoint(), p)
 }
 
-// MakeExited creates n exited containers that never ran, a hundred attempts of one container in each pod, like crash
-// loops without garbage collection. A thousand take about ten seconds. Their sandboxes are not ready. For containers
-// that ran, in ready sandboxes, use RunPods with Attempts and ContainerExited, which takes eight times as long.
-func (c *Containerd) MakeExited(ctx context.Context, n int) ([]Pod, error) {
-	// containerd keeps the files of a container's output open until it is removed or the daemon restarts, and may run
-	// out of them after some four thousand.
-	const perPod, perDaemon = 100, 2000
-	var all []Pod
-	for made := 0; made < n; {
-		if made > 0 && made%perDaemon == 0 {
-			if err := c.Restart(ctx); err != nil {
-				return nil, err
-			}
-		}
-		batch := min(n-made, perDaemon)
-		p := Pods{
-			Count: batch / perPod, Containers: 1, Attempts: perPod, State: crictl.ContainerExited, NeverRan: true,
-			Prefix: fmt.Sprintf("loop-%d", made),
-		}
-		if batch < perPod {
-			p.Count, p.Attempts = 1, batch
-		}
-		pods, err := c.RunPods(ctx, p)
-		if err != nil {
-			return nil, err
-		}
-		all, made = append(all, pods...), made+p.Count*p.Attempts
-	}
-	return all, nil
-}
-
 // MakeLargeList creates containers with large annotations, so that the answer to an unfiltered ListContainers has
 // at least the given number of bytes. 20 MB take about five seconds.
 func (c *Containerd) MakeLargeList(ctx context.Context, bytes int) ([]Pod, error) {

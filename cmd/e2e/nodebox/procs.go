@@ -3,48 +3,14 @@
 package nodebox
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"slices"
-	"strconv"
-	"strings"
 	"syscall"
 
 	"github.com/prometheus/procfs"
-	"golang.org/x/sys/unix"
 )
-
-// killAll ends the processes of a Containerd or a Box, frozen ones as well, until there is none. Those of its
-// containers end with their cgroups, and those of a Box with its systemd.
-func killAll(ctx context.Context, dir string) error {
-	return poll(ctx, stopPatience, "the processes of "+dir+" to end", func() (bool, error) {
-		alive := 0
-		for pid, args := range processes() {
-			switch {
-			case args[0] == "systemd-nspawn" && slices.Contains(args, "--directory="+dir+"/root"):
-				pid = cmp.Or(child(pid), pid)
-			case !ofBox(args, dir):
-				continue
-			}
-			alive++
-			_ = unix.Kill(pid, unix.SIGKILL) // works on stopped processes as well; it may have ended by itself
-		}
-		return alive == 0, fmt.Errorf("%d are left", alive)
-	})
-}
-
-// ofBox reports whether arguments are those of the daemon, a shim, runc or a CNI plugin that works in a folder. Other
-// processes that name the folder, such as a pager over the log, are left alone.
-func ofBox(args []string, dir string) bool {
-	all := strings.Join(args, "\x00")
-	base := filepath.Base(args[0])
-	return strings.Contains(all, dir+"/cni/bin/") || strings.Contains(all, dir+"/") &&
-		(base == "runc" || base == "ctr" || strings.HasPrefix(base, "containerd"))
-}
 
 // processes returns the arguments of all processes by their ids. Zombies and the kernel's threads have none and are
 // left out.
@@ -80,18 +46,6 @@ func awaitStopped(ctx context.Context, pid int) error {
 		stat, err := p.Stat()
 		return err == nil && stat.State == "T", err
 	})
-}
-
-// cgroupProcs returns the processes in one cgroup.
-func cgroupProcs(dir string) []int {
-	b, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
-	var pids []int
-	for f := range strings.FieldsSeq(string(b)) {
-		if pid, err := strconv.Atoi(f); err == nil && pid > 1 {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
 }
 
 // spawn starts a process in its own session, because an interrupt from the terminal is for its owner, who cleans up.

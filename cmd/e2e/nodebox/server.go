@@ -17,13 +17,6 @@ import (
 	"time"
 )
 
-func check(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
-}
-
 // A Server is a program that serves HTTP on a port of this machine: host:port.
 type Server string
 
@@ -31,13 +24,13 @@ type Server string
 func StartServer(tb testing.TB, name string, args ...string) Server {
 	tb.Helper()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
-	check(tb, err)
+	must(tb, err)
 	s := Server(free.Addr().String())
-	check(tb, free.Close())
+	must(tb, free.Close())
 	cmd := exec.CommandContext(tb.Context(), name, append(args, "--web.listen-address="+string(s))...)
 	var log bytes.Buffer
 	cmd.Stderr = &log
-	check(tb, cmd.Start())
+	must(tb, cmd.Start())
 	tb.Cleanup(func() {
 		_ = cmd.Wait() // the end of the test killed it
 		if tb.Failed() {
@@ -72,8 +65,8 @@ func StartPrometheus(tb testing.TB, rules, target string, args ...string) Server
 	tb.Helper()
 	dir := tb.TempDir()
 	rules, err := filepath.Abs(rules)
-	check(tb, err)
-	check(tb, os.WriteFile(dir+"/prometheus.yml", fmt.Appendf(nil, `
+	must(tb, err)
+	must(tb, os.WriteFile(dir+"/prometheus.yml", fmt.Appendf(nil, `
 global: {scrape_interval: 2s, scrape_timeout: 2s, evaluation_interval: 1s}
 rule_files: [%s]
 scrape_configs: [{job_name: kdiag-agent, static_configs: [{targets: [%q]}]}]

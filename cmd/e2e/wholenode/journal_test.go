@@ -4,13 +4,19 @@ package wholenode
 
 import (
 	"fmt"
+	"net"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
+	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
+	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/journal"
 )
 
@@ -59,7 +65,15 @@ func TestEndToEndJournal(t *testing.T) {
 	n.Write(t, "usr/local/bin/replay", replay)
 	n.Write(t, "etc/systemd/system/kubelet.service", replayUnit)
 	e2etest.Must(t, n.Box.Boot(t.Context()))
-	report := func(o e2etest.Outcome) *journal.Report { return e2etest.Decode[journal.Report](t, o) }
+	t.Run("stacks", func(t *testing.T) { stacksInJournal(t, n) })
+	ask := func() *journal.Report {
+		o := e2etest.Outcome{Stdout: n.Sh(t, "kdiag journal -o json || true")}
+		return e2etest.Decode[journal.Report](t, o)
+	}
+	outside := func(args ...string) *journal.Report {
+		o := e2etest.Kdiag(t.Context(), t, append([]string{"journal", "-o", "json"}, args...)...)
+		return e2etest.Decode[journal.Report](t, o)
+	}
 	records := func(text string) { n.Await(t, "journalctl -u kubelet | grep -F '"+text+"'") }
 
 	n.Sh(t, "systemctl start kubelet")
@@ -71,8 +85,7 @@ func TestEndToEndJournal(t *testing.T) {
 	if !strings.Contains(out, `"RuntimeHung"`) || !strings.Contains(out, "PLEG is not healthy") {
 		t.Errorf("kdiag pleg during the incident:\n%s", out)
 	}
-	live := report(e2etest.Outcome{Stdout: n.Sh(t, "kdiag journal -o json || true")}).Incidents()
-	if len(live) != 1 || live[0].Recovered {
+	if live := ask().Incidents(); len(live) != 1 || live[0].Recovered {
 		t.Errorf("during the incident: %+v, want one incident that has not recovered", live)
 	}
 	n.Sh(t, "rm /run/frozen && systemctl kill -s CONT containerd")
@@ -86,13 +99,11 @@ func TestEndToEndJournal(t *testing.T) {
 		t.Helper()
 		all := r.Incidents()
 		if len(all) != 1 || len(r.Episodes) != 1 {
-			t.Errorf("%s: %d incidents of %d episodes, want 1 of 1: %+v", where, len(all), len(r.Episodes), r.Episodes)
-			return
+			t.Fatalf("%s: %d incidents of %d episodes, want 1 of 1: %+v", where, len(all), len(r.Episodes), r.Episodes)
 		}
 		e := all[0]
 		if e.Start == nil || e.End == nil || e.Anchor == nil || e.Lines != lines || !e.Recovered || len(e.Stalls) > 1 {
-			t.Errorf("%s: want %d records of one stall, recovered: %+v", where, lines, e)
-			return
+			t.Fatalf("%s: want %d records of one stall, recovered: %+v", where, lines, e)
 		}
 		got, want := []time.Time{*e.Anchor, *e.Start, *e.End}, []int64{anchor, start, end}
 		for i, what := range []string{"anchor", "first record", "last record"} {
@@ -101,7 +112,7 @@ func TestEndToEndJournal(t *testing.T) {
 			}
 		}
 	}
-	after := report(e2etest.Outcome{Stdout: n.Sh(t, "kdiag journal -o json || true")})
+	after := ask()
 	check("on the node", after)
 	if !slices.ContainsFunc(after.Incidents(), func(e journal.Episode) bool {
 		return slices.ContainsFunc(e.Causes, func(c journal.Cause) bool {
@@ -111,11 +122,35 @@ func TestEndToEndJournal(t *testing.T) {
 	}) {
 		t.Errorf("no cause names the signal: %+v", after.Incidents())
 	}
-	if text := n.Sh(t, "kdiag journal --color never --details || true"); !strings.Contains(text, "RuntimeHung") {
-		t.Errorf("the text names no cause:\n%s", text)
-	}
 
 	e2etest.Must(t, n.Box.Poweroff(t.Context()))
-	check("from outside", report(e2etest.Kdiag(t.Context(), t, "journal", "--root", n.Box.Root(), "-o", "json")))
-	check("by directory", report(e2etest.Kdiag(t.Context(), t, "journal", "--directory", logs, "-o", "json")))
+	check("from outside", outside("--root", n.Box.Root()))
+	check("by directory", outside("--directory", logs))
+}
+
+// stacksInJournal captures dumps where containerd logs to journald and cannot make its file. journald splits its dump
+// into pieces of 48 KiB.
+func stacksInJournal(t *testing.T, n e2etest.Node) {
+	pods, err := nodebox.RunPods(t.Context(), n.Box.Endpoint(),
+		nodebox.Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning})
+	e2etest.Must(t, err)
+	const many = 300
+	for range many { // each has goroutines in containerd
+		conn, err := net.Dial("unix", strings.TrimPrefix(n.Box.Endpoint(), "unix://"))
+		e2etest.Must(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+	}
+	n.Sh(t, "mkdir /tmp/containerd.$(pidof containerd).stacks.log")
+	inside := n.Place().Ask(t, "stacks", "--capture", "--shim", pods[0].ID, "-o", "json", "--runtime-endpoint",
+		"unix:///run/containerd/containerd.sock")
+	var got []string
+	for _, s := range e2etest.Decode[checks.StacksReport](t, inside).Sources {
+		got = append(got, fmt.Sprintf("%s from %s, many: %v%s%s", s.Process, s.Name, s.Goroutines > many, s.Problem, s.Cut))
+	}
+	want := []string{
+		"containerd from the journal, many: true", "containerd-shim-runc-v2 from the journal, many: false",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s\n%s", diff, inside.Stderr)
+	}
 }
