@@ -188,8 +188,9 @@ func (n gcNode) flood(t *testing.T) {
 	before := n.inventory(t)
 	logs := slices.DeleteFunc(logFiles(), func(name string) bool { return strings.Contains(name, ".log.") })
 	for id := range mustGo {
-		st, _ := n.client.ContainerStatus(t.Context(), id)
-		logs = slices.DeleteFunc(logs, func(name string) bool { return name == st.LogPath })
+		if st, call := n.client.ContainerStatus(t.Context(), id); call.OK() {
+			logs = slices.DeleteFunc(logs, func(name string) bool { return name == st.LogPath })
+		}
 	}
 	if r := n.pleg(t, "TooManyExited"); r.Relist.Containers.Exited != 20*15+4*4 {
 		t.Errorf("%+v", r.Relist.Containers)

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -130,25 +129,10 @@ func BenchmarkNodeExited(b *testing.B) {
 	}
 }
 
-// BenchmarkStart runs programs that only print their version, one after the other, and reports their medians.
+// BenchmarkStart runs programs that only print their version.
 func BenchmarkStart(b *testing.B) {
-	programs := [][]string{{os.Getenv("KDIAG"), "version"}, {os.Getenv("CRICTL"), "--version"}}
-	cpu, peak := make([][]float64, len(programs)), make([][]float64, len(programs))
-	for b.Loop() {
-		for i, p := range programs {
-			cmd := exec.CommandContext(b.Context(), p[0], p[1:]...)
-			must(b, cmd.Run())
-			s := cmd.ProcessState
-			cpu[i] = append(cpu[i], (s.UserTime()+s.SystemTime()).Seconds()*1e3)
-			peak[i] = append(peak[i], float64(s.SysUsage().(*syscall.Rusage).Maxrss)/1024)
-		}
-	}
-	for i, name := range []string{"kdiag", "crictl"} {
-		slices.Sort(cpu[i])
-		slices.Sort(peak[i])
-		b.ReportMetric(cpu[i][len(cpu[i])/2], name+"-cpu-ms")
-		b.ReportMetric(peak[i][len(peak[i])/2], name+"-peak-MiB")
-	}
+	program(b, "kdiag", nil, os.Getenv("KDIAG"), "version")
+	program(b, "crictl", nil, os.Getenv("CRICTL"), "--version")
 }
 
 // BenchmarkNodeCommands times the whole of kdiag pleg, node and bundle on a healthy node with 100 containers, pleg on a

@@ -40,8 +40,6 @@ type Config struct {
 	// Pause is called before the fault, before its end and before the clean-up, which wait for it; it may be nil. A fault
 	// that is held for longer may have more effects than the scenario expects.
 	Pause func(ctx context.Context, before string) error
-	// Fault replaces the scenario's faults at the proxy, for example by freezing the runtime's process. It may be nil.
-	Fault func(ctx context.Context, on bool) error
 	// Listen and Dialer make and reach the sockets of the embedded runtime and the proxy in memory; nil: the kernel's.
 	Listen fake.ListenFunc
 	Dialer func(ctx context.Context, socket string) (net.Conn, error)
@@ -334,9 +332,6 @@ func (r *run) setFault(ctx context.Context, on bool) error {
 		text = s.Summary
 	}
 	r.timeline.setFault(on, s.Cause != "", text)
-	if r.cfg.Fault != nil {
-		return r.cfg.Fault(ctx, on)
-	}
 	if !on {
 		s = &Scenario{}
 	}
