@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -26,7 +28,8 @@ import (
 const (
 	diskSize  = 64 << 20
 	ballast   = 20 << 20
-	lowOnDisk = "The node was low on resource: ephemeral-storage. Threshold quantity: 32Mi, available: "
+	low       = "The node was low on resource: "
+	lowOnDisk = low + "ephemeral-storage. Threshold quantity: 32Mi, available: "
 )
 
 // The pods' volumes are on a small disk, which is filled. What is left of a pod that was evicted is not there any more.
@@ -35,7 +38,7 @@ func TestEndToEndEviction(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
 		settings  func(k *kubeletconfig.Config)
-		fill      bool // the disk, once the pods run
+		fill      func(t *testing.T, disk string) // once the pods run
 		pods      []string
 		evicted   map[string]string // messages begin so
 		first     string            // is evicted first
@@ -48,7 +51,7 @@ func TestEndToEndEviction(t *testing.T) {
 			settings: func(k *kubeletconfig.Config) {
 				k.EvictionHard = map[string]string{"nodefs.available": "32Mi"}
 			},
-			fill: true, pods: []string{"hog", "modest", "idle"}, condition: v1.NodeDiskPressure,
+			fill: fillDisk, pods: []string{"hog", "modest", "idle"}, condition: v1.NodeDiskPressure,
 			evicted: map[string]string{"hog": lowOnDisk},
 		},
 		{ // without hog there is enough for the threshold, but not yet what is to be reclaimed
@@ -59,7 +62,7 @@ func TestEndToEndEviction(t *testing.T) {
 				k.EvictionMinimumReclaim, k.EvictionMaxPodGracePeriod = soft("16Mi"), 2
 				k.EvictionPressureTransitionPeriod.Duration = time.Second
 			},
-			fill: true, pods: []string{"hog", "modest", "idle"}, condition: v1.NodeDiskPressure, over: true,
+			fill: fillDisk, pods: []string{"hog", "modest", "idle"}, condition: v1.NodeDiskPressure, over: true,
 			evicted: map[string]string{"hog": lowOnDisk, "modest": lowOnDisk, "idle": lowOnDisk}, first: "hog",
 			log: "eviction criteria not yet met",
 		},
@@ -72,14 +75,22 @@ func TestEndToEndEviction(t *testing.T) {
 				"layer": `Container c exceeded its local ephemeral storage limit "4Mi". `,
 			},
 		},
+		{ // the lower priority goes first
+			name: "processes",
+			settings: func(k *kubeletconfig.Config) {
+				k.EvictionHard = map[string]string{"pid.available": strconv.Itoa(tasksLeft(t) - tasks/2)}
+			},
+			fill: fillTasks, pods: []string{"idle", "modest"}, condition: v1.NodePIDPressure, first: "modest",
+			evicted: map[string]string{"modest": low + "pids. ", "idle": low + "pids. "},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			n, client, disk := newSmallNode(t, tt.settings, tt.name, tt.pods)
 			n.start()
-			if tt.fill {
+			if tt.fill != nil {
 				n.awaitFigures(client, tt.pods)
-				e2etest.Must(t, os.WriteFile(filepath.Join(disk, "ballast"), make([]byte, ballast), 0o600))
+				tt.fill(t, disk)
 			}
 			for _, name := range tt.pods {
 				message, ends := tt.evicted[name]
@@ -153,6 +164,39 @@ func newSmallNode(
 	}
 	n.cfg.Client, n.cfg.Register, n.cfg.Objects = client, true, ""
 	return n, client, disk
+}
+
+func fillDisk(t *testing.T, disk string) {
+	e2etest.Must(t, os.WriteFile(filepath.Join(disk, "ballast"), make([]byte, ballast), 0o600))
+}
+
+// tasks is how many threads fillTasks starts.
+const tasks = 2000
+
+func fillTasks(t *testing.T, _ string) {
+	end := make(chan struct{})
+	t.Cleanup(func() { close(end) })
+	for range tasks {
+		go func() {
+			runtime.LockOSThread() // without end: the thread ends with the goroutine
+			<-end
+		}()
+	}
+}
+
+// tasksLeft is how many tasks the kernel would still start.
+func tasksLeft(t *testing.T) int {
+	number := func(file, format string, skipped ...any) (n int) {
+		text, err := os.ReadFile(file)
+		e2etest.Must(t, err)
+		_, err = fmt.Sscanf(string(text), format, append(skipped, &n)...)
+		e2etest.Must(t, err)
+		return n
+	}
+	var load [3]float64
+	var running int
+	all := number("/proc/loadavg", "%f %f %f %d/%d", &load[0], &load[1], &load[2], &running)
+	return min(number("/proc/sys/kernel/pid_max", "%d"), number("/proc/sys/kernel/threads-max", "%d")) - all
 }
 
 // awaitFigures waits until the pods are ready and their volumes are measured, which is done once a minute. Who was not

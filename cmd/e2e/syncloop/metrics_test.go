@@ -3,7 +3,11 @@
 package syncloop
 
 import (
-	"errors"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"regexp"
 	"strconv"
@@ -11,17 +15,45 @@ import (
 	"testing"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
+	"github.com/kdiag/kdiag/plegbench/syncloop"
+	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver/fake"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
-// What metrics-server reads: the usage of CPU and memory is that of the cgroups at that time.
+// metrics-server's questions, with its token: the usage of CPU and memory is that of the cgroups at that time.
 func TestEndToEndMetrics(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, 20)
+	api := serverInMemory()
+	client := api.node.(*fake.Client)
+	react := func(kind string, answer func(o kruntime.Object)) {
+		client.PrependReactor("create", kind, func(a clienttesting.Action) (bool, kruntime.Object, error) {
+			o := a.(clienttesting.CreateAction).GetObject().DeepCopyObject()
+			answer(o)
+			return true, o, nil
+		})
+	}
+	react("tokenreviews", func(o kruntime.Object) { // of users by the tokens for them
+		r := o.(*authenticationv1.TokenReview)
+		r.Status.Authenticated, r.Status.User.Username = r.Spec.Token != "unknown", r.Spec.Token
+	})
+	react("subjectaccessreviews", func(o kruntime.Object) {
+		r := o.(*authorizationv1.SubjectAccessReview)
+		a := r.Spec.ResourceAttributes
+		r.Status.Allowed = r.Spec.User == "metrics-server" && a.Verb == "get" && a.Resource == "nodes" &&
+			a.Name == e2eNode && (a.Subresource == "metrics" || a.Subresource == "stats")
+	})
+	n.cfg.Client, n.cfg.Register = client, true
+	n.cfg.Kubelet.Authentication.Anonymous.Enabled, n.cfg.Kubelet.Authorization.Mode = false, "Webhook"
 	const mib = 1 << 20
 	p := newPod("busy", shell("c", "dd if=/dev/zero of=/memory/file bs=1M count=32; while :; do :; done"))
 	p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "memory", MountPath: "/memory"}}
@@ -33,11 +65,17 @@ func TestEndToEndMetrics(t *testing.T) {
 	n.start()
 	n.awaitReady("busy")
 
+	for token, want := range map[string]int{"": 401, "unknown": 401, "somebody": 403, "metrics-server": 200} {
+		code, _ := n.ask("/metrics/resource", token)
+		looptest.Equal(t, "code for "+token, want, code)
+	}
+	code, _ := n.ask("/pods", "metrics-server")
+	looptest.Equal(t, "code of /pods", http.StatusForbidden, code)
 	start := time.Now()
 	before, set := n.used("busy")
 	var sample func(name, of string) float64
 	n.await("a measurement with the whole file", func() error {
-		text := n.get("/metrics/resource", nil)
+		_, text := n.ask("/metrics/resource", "metrics-server")
 		sample = func(name, of string) float64 {
 			m := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(name) + of + ` (\S+)(?: (\d+))?$`).FindStringSubmatch(text)
 			if m == nil {
@@ -51,7 +89,7 @@ func TestEndToEndMetrics(t *testing.T) {
 			return value
 		}
 		if sample("container_memory_working_set_bytes", `\{.*pod="busy-e2e"\}`) < 32*mib {
-			return errors.New(text)
+			return fmt.Errorf("%s", text)
 		}
 		return nil
 	})
@@ -79,19 +117,41 @@ func TestEndToEndMetrics(t *testing.T) {
 
 	var summary statsapi.Summary
 	n.await("a summary with a rate", func() error {
-		text := n.get("/stats/summary", &summary)
-		if len(summary.Pods) != 1 {
-			return errors.New(text)
+		_, text := n.ask("/stats/summary", "metrics-server")
+		if err := json.Unmarshal([]byte(text), &summary); err != nil || len(summary.Pods) != 1 {
+			return fmt.Errorf("%w: %s", err, text)
 		}
 		for _, c := range []*statsapi.CPUStats{
 			summary.Node.CPU, summary.Pods[0].CPU, summary.Pods[0].Containers[0].CPU,
 		} {
 			if c == nil || c.UsageNanoCores == nil || *c.UsageNanoCores == 0 {
-				return errors.New(text)
+				return fmt.Errorf("%s", text)
 			}
 		}
 		return nil
 	})
+}
+
+// ask asks the server, with a token unless it is empty.
+func (n *node) ask(path, token string) (int, string) {
+	n.t.Helper()
+	scheme := "http"
+	if syncloop.Secure(n.cfg.Kubelet, n.cfg.Client != nil) {
+		scheme = "https"
+	}
+	req, err := http.NewRequestWithContext(n.t.Context(), http.MethodGet, scheme+"://"+n.Addr().String()+path, nil)
+	e2etest.Must(n.t, err)
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} // as metrics-server's flag has it
+	defer transport.CloseIdleConnections()
+	resp, err := (&http.Client{Transport: transport}).Do(req)
+	e2etest.Must(n.t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	e2etest.Must(n.t, err)
+	return resp.StatusCode, string(text)
 }
 
 // used reads the CPU time in seconds and the working set in bytes of a BestEffort pod from its cgroups.

@@ -3,10 +3,8 @@
 package syncloop
 
 import (
-	"crypto/tls"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"path/filepath"
@@ -15,13 +13,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
 	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
-	"github.com/kdiag/kdiag/plegbench/syncloop"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 )
 
-// 12 manifests come up; one is deleted, one gets another image.
+// 12 manifests come up; one is edited, one deleted, one gets another image.
 func TestEndToEndPods(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, 20)
@@ -43,8 +39,21 @@ func TestEndToEndPods(t *testing.T) {
 			t.Errorf("%s has the address %q, which is not the plugin's", p.Name, got.PodIP)
 		}
 	}
+	n.sub("edit", func() { n.edit(pods[0]) })
 	n.sub("delete", func() { n.deletePod(pods[1]) })
 	n.sub("hash", func() { n.changeImage(pods[2]) })
+}
+
+// edit makes another pod of a static one.
+func (n *node) edit(p *v1.Pod) {
+	uid := n.pod(p.Name).UID
+	p.Spec.Containers[0].Env = []v1.EnvVar{{Name: "EDITED", Value: "yes"}}
+	n.apply(p)
+	n.awaitPod("the edited pod", p.Name, func(now *v1.Pod) bool {
+		got := n.running(p.Name)
+		return now.UID != uid && isReady(now) && len(got) == 1 && got["c of "+string(now.UID)] != ""
+	})
+	n.await("the old pod's leftovers to go", func() error { return n.gone(uid) })
 }
 
 // deletePod removes a manifest.
@@ -104,23 +113,13 @@ func (n *node) changeImage(p *v1.Pod) {
 // get returns an answer of the server, which is decoded as JSON unless into is nil.
 func (n *node) get(path string, into any) string {
 	n.t.Helper()
-	scheme := "http"
-	if syncloop.Secure(n.cfg.Kubelet, n.cfg.Client != nil) {
-		scheme = "https"
+	var err error
+	code, body := n.ask(path, "")
+	if into != nil {
+		err = json.Unmarshal([]byte(body), into)
 	}
-	req, err := http.NewRequestWithContext(n.t.Context(), http.MethodGet, scheme+"://"+n.Addr().String()+path, nil)
-	e2etest.Must(n.t, err)
-	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} // its own, which it has signed
-	defer transport.CloseIdleConnections()
-	resp, err := (&http.Client{Transport: transport}).Do(req)
-	e2etest.Must(n.t, err)
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err == nil && into != nil {
-		err = json.Unmarshal(body, into)
+	if err != nil || code != http.StatusOK {
+		n.t.Fatalf("%s: %d, %v", path, code, err)
 	}
-	if err != nil || resp.StatusCode != http.StatusOK {
-		n.t.Fatalf("%s: %d, %v", path, resp.StatusCode, err)
-	}
-	return string(body)
+	return body
 }
