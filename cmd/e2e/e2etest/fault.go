@@ -55,6 +55,7 @@ type Want struct {
 	Problems []string        // each matches a problem
 	Results  []string        // each matches "CHECK STATUS SUMMARY"
 	Stacks   []string        // each matches, as Lines do, what kdiag pleg --stacks reports
+	NoStacks string          // matches nothing that kdiag pleg --stacks reports
 	Repair   []string        // parts of the steps that end the fault
 	Only     string          // the command that is asked, where it is not node and pleg
 	Flags    []string        // of each question
@@ -94,7 +95,7 @@ func (p Place) check(t *testing.T, f Fault) {
 			at.runSteps(t, causes)
 		}
 	}
-	if len(w.Stacks) > 0 {
+	if len(w.Stacks) > 0 || w.NoStacks != "" {
 		w.checkStacks(t, at, at.Ask(t, at.question("pleg", append(w.Flags, "--stacks")...)...))
 	}
 	at.record(t, w, causes)
@@ -247,8 +248,8 @@ func (w Want) checkStacks(t *testing.T, p Place, o Outcome) {
 			}
 		}
 	}
-	if len(w.Codes) == 0 && strings.Contains(o.Stdout, "holds the") {
-		t.Errorf("a goroutine is blamed:\n%s", o.Stdout)
+	if w.NoStacks != "" && strings.Contains(o.Stdout, w.NoStacks) {
+		t.Errorf("stacks show %q:\n%s", w.NoStacks, o.Stdout)
 	}
 }
 

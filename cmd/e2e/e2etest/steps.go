@@ -7,13 +7,16 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/kdiag/kdiag/checks"
 )
 
-// notRun are parts of commands that only read, or write a dump, and are not run all the same, and why.
+// notRun are parts of commands that only read, or write a dump, and are not run all the same, and why. Of them, and of
+// what changes something and is not the repair, such as drain and reboot, the syntax is checked, and that the object is
+// named.
 var notRun = map[string]string{
 	"kubectl ":       "there is no API server",
 	"exited --watch": "it takes a minute, as it says",
@@ -42,16 +45,22 @@ for i in $(seq $n); do cat $i.code; printf '\0'; cat $i.err; printf '\0'; head -
 rm -r "$dir"`
 
 // runSteps runs all steps of causes that only read, and those that write a dump. Each must end in time and complain of
-// nothing; what reads prints something, unless it filters.
+// nothing; what reads prints something, unless it filters. The others must have no error of syntax, and name what they
+// are about.
 func (p Place) runSteps(t *testing.T, causes []checks.Cause) {
 	t.Helper()
 	var commands []string
 	var steps []checks.NextStep
 	for _, c := range causes {
 		for _, step := range c.NextSteps {
-			if runs(step) {
-				commands, steps = append(commands, step.Command), append(steps, step)
+			command := step.Command
+			if !runs(step) {
+				command = "if false; then\n" + command + "\nfi"
+				if !namesObject(c, step) {
+					t.Errorf("%s: %s names nothing of %+v %+v", c.Code, step.Command, c.Subject, c.Related)
+				}
 			}
+			commands, steps = append(commands, command), append(steps, step)
 		}
 	}
 	if len(commands) == 0 {
@@ -67,7 +76,7 @@ func (p Place) runSteps(t *testing.T, causes []checks.Cause) {
 		code, said, printed := strings.TrimSpace(fields[3*i]), fields[3*i+1], fields[3*i+2]
 		t.Logf("%s %s: %s\n%s%s", code, step.Touches, step.Command, said, printed)
 		complaints, late := forgiven.ReplaceAllString(said, ""), code == "124"
-		reads := step.Touches == checks.TouchesNothing && !strings.Contains(step.Command, "grep")
+		reads := runs(step) && step.Touches == checks.TouchesNothing && !strings.Contains(step.Command, "grep")
 		if complaints != "" || late || reads && said+printed == "" {
 			t.Errorf("%s: exit code %s, %q, and it printed %q", step.Command, code, complaints, printed)
 		}
@@ -82,6 +91,28 @@ func runs(s checks.NextStep) bool {
 		}
 	}
 	return s.Touches == checks.TouchesNothing || s.Touches == checks.TouchesDump
+}
+
+// namesObject reports whether a step that ends or changes one object names one of its cause.
+func namesObject(c checks.Cause, step checks.NextStep) bool {
+	one := []string{checks.TouchesProcess, checks.TouchesPod, checks.TouchesMount}
+	if !slices.Contains(one, step.Touches) {
+		return true
+	}
+	subjects := c.Related
+	if c.Subject != nil {
+		subjects = append(subjects, *c.Subject)
+	}
+	var names []string
+	for _, s := range subjects {
+		names = append(names, s.ID, s.Name, s.Pod, strings.TrimSuffix(s.Name, ".service"))
+		for _, p := range s.Processes {
+			names = append(names, strconv.Itoa(p.PID))
+		}
+	}
+	return slices.ContainsFunc(names, func(name string) bool {
+		return name != "" && strings.Contains(step.Command, name)
+	})
 }
 
 // repair runs a command in a folder of its own, writes its complaints, and runs kdiag.

@@ -4,6 +4,9 @@ package faults
 
 import (
 	"fmt"
+	"os/exec"
+	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
@@ -49,6 +52,24 @@ func TestEndToEndControls(t *testing.T) {
 		{Name: "a full volume in memory", Make: e2etest.Shell(
 			"mkdir "+full+" && mount -t tmpfs -o size=64k none "+full+" && ! head -c 128k /dev/zero >"+full+"/file",
 			"umount "+full)},
+		{Name: "a runc of somebody else", Make: elsewhere("runc", false)},
+		{Name: "a stopped shim of somebody else", Make: elsewhere("containerd-shim-runc-v2", true)},
+		{Name: "a stopped containerd of somebody else", Make: elsewhere("containerd", true)},
 		{Name: "a listener that answers after a while", Make: r.watchRoot(answerEnv + "=1000000")},
 	})
+}
+
+// elsewhere runs a process with the name of a part of a runtime, which belongs to none.
+func elsewhere(name string, stopped bool) e2etest.Maker {
+	return func(t *testing.T, _ *place) {
+		program := filepath.Join(t.TempDir(), name)
+		e2etest.Must(t, exec.Command("cp", "/bin/busybox", program).Run())
+		cmd := exec.Command(program, "600")
+		cmd.Args[0] = "sleep" // the applet
+		e2etest.Must(t, cmd.Start())
+		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+		if stopped {
+			e2etest.Must(t, cmd.Process.Signal(syscall.SIGSTOP))
+		}
+	}
 }

@@ -36,6 +36,7 @@ func TestEndToEndDaemonFaults(t *testing.T) {
 	r.Check(t, []fault{
 		{Name: "nothing", Make: e2etest.Nothing, Want: want{Results: healthy(), Only: "node"}},
 		{Name: "kdiag is not root", Make: r.asNobody, Want: want{Unknown: true, Problems: []string{"run with sudo"}}},
+		{Name: "restarted four times", Make: r.restart, Want: want{}},
 		{Name: "no network configuration", Make: r.noNetwork, Want: want{
 			Codes: []string{"NetworkNotReady"}, Severity: checks.Critical,
 			Steps: []string{"ls -l " + r.Dir() + "/cni/net.d"},
@@ -148,6 +149,12 @@ func (r rig) asNobody(t *testing.T, at *place) {
 	e2etest.Must(t, os.Chmod(r.Socket(), 0o600))
 	t.Cleanup(func() { e2etest.Must(t, os.Chmod(r.Socket(), 0o660)) })
 	at.Inside = []string{"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"}
+}
+
+func (r rig) restart(t *testing.T, _ *place) {
+	for range 4 {
+		e2etest.Must(t, r.Restart(t.Context()))
+	}
 }
 
 func (r rig) noNetwork(t *testing.T, at *place) {

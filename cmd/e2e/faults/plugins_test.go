@@ -48,29 +48,34 @@ func TestEndToEndPlugins(t *testing.T) {
 	snapshotter := r.Dir() + "/acme.sock"
 	const gpu = "/var/lib/kubelet/device-plugins/gpu.sock"
 	r.CheckControls(t, []fault{
-		{Name: "they serve", Make: r.plugins(snapshotter, snapshotter, gpu)},
+		{Name: "they serve", Make: r.plugins(snapshotter, true, snapshotter, gpu)},
 		{Name: "files of some that are gone, which nothing names", Make: r.leftSockets(gpu)},
+		{Name: "one that is gone, which nothing uses", Make: r.plugins(snapshotter, false)},
 	})
 	r.Check(t, []fault{
-		{Name: "a stopped snapshotter", Make: r.stopped(r.plugins(snapshotter, snapshotter)), Want: want{
+		{Name: "a stopped snapshotter", Make: r.stopped(r.plugins(snapshotter, true, snapshotter)), Want: want{
 			Codes: []string{"PluginHung"}, Severity: checks.Critical, Culprits: []string{"CULPRIT"},
 			Lines: []string{`^PLEG is fine, but`, `proxy plugin acme, \S+ \(pid CULPRIT\), is stopped`},
 			Steps: []string{"cat /proc/CULPRIT/stack", "kill -CONT CULPRIT"}, Repair: []string{"kill -CONT CULPRIT"},
 		}},
-		{Name: "a snapshotter that is gone", Make: r.plugins(snapshotter), Want: want{
+		{
+			Name: "a stopped snapshotter of some images", Make: r.stopped(r.plugins(snapshotter, false, snapshotter)),
+			Want: want{Codes: []string{"PluginHung"}, Severity: checks.Warning, Culprits: []string{"CULPRIT"}},
+		},
+		{Name: "a snapshotter that is gone", Make: r.plugins(snapshotter, true), Want: want{
 			Codes: []string{"PluginHung"}, Severity: checks.Critical, Culprits: []string{snapshotter},
 			Lines: []string{"does not exist"}, Steps: []string{"ls -l " + snapshotter},
 		}},
-		{Name: "a stopped device plugin", Make: r.stopped(r.plugins("", gpu)), Want: want{
+		{Name: "a stopped device plugin", Make: r.stopped(r.plugins("", false, gpu)), Want: want{
 			Codes: []string{"PluginHung"}, Severity: checks.Warning, Culprits: []string{"CULPRIT"},
 			Lines: []string{"the device plugin at " + gpu, "keeps all new pods waiting"}, Repair: []string{"kill -CONT CULPRIT"},
 		}},
 	})
 }
 
-// plugins configures a snapshotter, unless its path is empty, that all pods use, and starts a process that serves some
-// sockets. It is the culprit.
-func (r rig) plugins(snapshotter string, serves ...string) e2etest.Maker {
+// plugins configures a snapshotter, unless its path is empty, that all pods or none use, and starts a process that
+// serves some sockets. It is the culprit.
+func (r rig) plugins(snapshotter string, all bool, serves ...string) e2etest.Maker {
 	return func(t *testing.T, at *place) {
 		if len(serves) > 0 {
 			for _, path := range serves {
@@ -85,8 +90,11 @@ func (r rig) plugins(snapshotter string, serves ...string) e2etest.Maker {
 		if snapshotter == "" {
 			return
 		}
-		r.configure(t, "", "[proxy_plugins.acme]\n  type = \"snapshot\"\n  address = "+strconv.Quote(snapshotter)+
-			"\n[plugins."+strconv.Quote(nodebox.PluginCRI)+".containerd]\n  snapshotter = \"acme\"\n")
+		end := "[proxy_plugins.acme]\n  type = \"snapshot\"\n  address = " + strconv.Quote(snapshotter) + "\n"
+		if all {
+			end += "[plugins." + strconv.Quote(nodebox.PluginCRI) + ".containerd]\n  snapshotter = \"acme\"\n"
+		}
+		r.configure(t, "", end)
 		e2etest.Must(t, r.Restart(t.Context()))
 	}
 }

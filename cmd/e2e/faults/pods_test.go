@@ -88,6 +88,12 @@ func TestEndToEndPodFaults(t *testing.T) {
 			Repair: []string{"umount -f " + volume, "umount -l " + volume},
 			Also:   func(t *testing.T, _ *checks.Report) { probes(t, volume) },
 		}},
+		{Name: "a dead volume and a stopped daemon", Make: func(t *testing.T, at *place) {
+			r.deadVolume(volume)(t, at)
+			r.pause(t, at)
+		}, Want: want{
+			Codes: []string{"FilesystemHung", "RuntimeHung", "TaskStuck"}, Flags: []string{"--rpc-timeout", "1s"},
+		}},
 		{Name: "a dead mount of a user", Make: mounted(cloud, 0), Want: want{
 			Codes: []string{"FilesystemHung"}, Severity: checks.Warning, Culprits: []string{cloud},
 			Steps: []string{"dmesg -T"}, Repair: []string{"umount -f", "umount -l"},
