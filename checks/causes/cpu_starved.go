@@ -37,11 +37,15 @@ func recogniseCPUStarved(f *facts.Facts) *Finding {
 		summary = facts.Clean(t.Path) + " is throttled by its CPU limit: " + units.Percent(facts.ThrottledShare(t)) +
 			" of the time"
 		unit = unitOfGroup(t.Path)
+		if facts.HoldsAllPods(t.Path) {
+			summary = "all pods together: " + summary
+		}
 		subject = ifElse(facts.Safe(unit), checks.Subject{Kind: "Unit", Name: unit},
 			checks.Subject{Kind: "Cgroup", Name: t.Path})
 	}
 	for _, t := range throttled {
-		critical = critical || facts.ThrottledShare(t) >= f.Limits.Node.ThrottledCritical
+		// A cap of all pods may be wanted, and daemons do not wait for it.
+		critical = critical || facts.ThrottledShare(t) >= f.Limits.Node.ThrottledCritical && !facts.HoldsAllPods(t.Path)
 		Addf(&e.For, "%s: throttled in %s of %s periods within %s; it may use %.2g CPUs", facts.Clean(t.Path),
 			units.Number(t.Throttled), units.Number(t.Periods), t.Over, t.Quota)
 	}
@@ -52,7 +56,7 @@ func recogniseCPUStarved(f *facts.Facts) *Finding {
 	}
 	if r := f.RPC[facts.RPCContainers]; slow {
 		Addf(&e.For, "the runtime answers slowly, or not at all")
-	} else if !starved && r.Outcome == facts.Answered {
+	} else if !starved && !podsThrottled(f) && r.Outcome == facts.Answered {
 		Addf(&e.Against, "%v", r.Last())
 	}
 	missing(f.Seen.Cgroups, &e, "throttling of the runtime and the kubelet")
@@ -72,8 +76,27 @@ func recogniseCPUStarved(f *facts.Facts) *Finding {
 				"Check if the limit is the unit's or its slice's.")
 			s.Add(checks.TouchesLimit, "systemctl set-property --runtime "+unit+" CPUQuota=", untilBoot)
 		}
+		for _, t := range throttled {
+			if file := quotaFile(f, t.Path); facts.HoldsAllPods(t.Path) && unit == "" && facts.SafePath.MatchString(file) {
+				s.Add(checks.TouchesLimit, textf("echo %s >%s", ifElse(f.Seen.Cgroups.Value.Version == 2, "max", "-1"), file),
+					"Lifts it: the kubelet gives all pods together a weight, and no quota.")
+			}
+		}
 		s.cordon()
 	})
+}
+
+// podsThrottled reports whether a quota throttles all pods together.
+func podsThrottled(f *facts.Facts) bool {
+	return slices.ContainsFunc(f.Pressure.Throttled, func(t host.Throttling) bool { return facts.HoldsAllPods(t.Path) })
+}
+
+// quotaFile is the file that has the quota of a control group.
+func quotaFile(f *facts.Facts, group string) string {
+	if f.Seen.Cgroups.Value.Version == 2 {
+		return "/sys/fs/cgroup" + group + "/cpu.max"
+	}
+	return "/sys/fs/cgroup/cpu" + group + "/cpu.cfs_quota_us"
 }
 
 // runtimeStarves reports whether the runtime that was asked waits for a CPU.

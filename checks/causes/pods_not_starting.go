@@ -24,6 +24,9 @@ func recognisePodsNotStarting(f *facts.Facts) *Finding {
 		lacksPort := func(t facts.PodTrouble) bool { return strings.Contains(t.Words, noLocalPort) }
 		wrong = ifElse(slices.ContainsFunc(pods, lacksPort), "the node has no free local port: ", "") +
 			"the kubelet cannot reach " + podsLabel(pods)
+	case every(facts.Fails):
+		wrong = textf("%d of %d workloads fail at once, which is the node's unless they share a dependency: %s",
+			f.Pods.Failing, f.Pods.Workloads, podsLabel(pods))
 	case every(facts.NoManifest):
 		wrong = "the kubelet has stopped " + podsLabel(pods)
 	case every(facts.Rejected):
@@ -34,6 +37,8 @@ func recognisePodsNotStarting(f *facts.Facts) *Finding {
 		wrong = "no pod with its own network can start"
 	case none:
 		wrong = "no pod can start"
+	case noExec(f, pods) != "":
+		wrong += ", and " + facts.Clean(noExec(f, pods)) + " is mounted noexec"
 	}
 	x := withFIFO(f, troubled(f, pods, none, wrong), wrong)
 	if ping := f.Seen.Health.Value.Ping; ping != nil && strings.Contains(ping.Err, noLocalPort) {
@@ -76,6 +81,14 @@ const (
 	portWhy     = "Find the process that holds the local ports, and how many there are"
 )
 
+// noExec is the mount that keeps the first of the pods from starting a program; empty without pods, or for another reason.
+func noExec(f *facts.Facts, pods []facts.PodTrouble) string {
+	if len(pods) == 0 {
+		return ""
+	}
+	return facts.NoExec(f, pods[0].Words)
+}
+
 // canaryFails returns the first step of a canary that failed, if it is one of these.
 func canaryFails(f *facts.Facts, steps ...string) *checks.CanaryStep {
 	if f.Canary == nil || f.Canary.Status != checks.Unhealthy {
@@ -98,6 +111,9 @@ func troubled(f *facts.Facts, pods []facts.PodTrouble, none bool, wrong string) 
 	var subjects []checks.Subject
 	if image := facts.BaseImage(pods[0].Words); image != "" {
 		subjects = append(subjects, checks.Subject{Kind: "Image", Name: image})
+	} else if mount := noExec(f, pods); mount != "" {
+		subjects = append(subjects, checks.Subject{Kind: "Filesystem", ID: facts.Clean(mount), Name: facts.Clean(mount)})
+		Addf(&e.Missing, "whether the program lies in a volume, or its image lacks the right to execute it")
 	} else if none && !facts.OfNetwork(pods[0].Words) { // what keeps all pods from starting is none of theirs
 		subjects = append(subjects, *facts.DaemonSubject(f))
 	}
@@ -172,6 +188,10 @@ var errorSources = []errorSource{
 
 func adviseTroubled(f *facts.Facts, s *Steps, pods []facts.PodTrouble, words string) {
 	first := pods[0]
+	if mount := noExec(f, pods); facts.SafePath.MatchString(mount) {
+		s.Look("findmnt -o TARGET,SOURCE,OPTIONS -T "+mount, "See who mounts it noexec: /etc/fstab or a hardening script")
+		s.Add(checks.TouchesMount, "mount -o remount,bind,exec "+mount, "Volumes of pods inherit it; the next start goes well")
+	}
 	if facts.Safe(first.Pod.Name, first.Pod.Namespace) {
 		s.Look(KubeletLog(f)+" | grep "+first.Pod.Name+" | tail -n 20", "Read what the kubelet logs about it")
 		s.Look(facts.CrictlCommand(f, "pods --namespace "+first.Pod.Namespace+" --name "+first.Pod.Name),

@@ -130,7 +130,7 @@ var relations = []relation{
 		return m.Hung && (m.PodUID == "" || waits(f, m.PodUID))
 	}), waiting...),
 	root(MemoryPressure, either(thrashes, runtimeSqueezed), waiting...),
-	root(CPUStarved, runtimeHardlyRuns, waiting...),
+	root(CPUStarved, either(runtimeHardlyRuns, podsThrottled), waiting...),
 	root(PIDsExhausted, noForkBut(facts.RoleKubelet), waiting...),
 	root(FilesExhausted, outOfFiles(host.RoleRuntime), waiting...),
 	root(InotifyExhausted, inotifyGone, waiting...),
@@ -268,10 +268,10 @@ func busThrottled(f *facts.Facts) bool {
 }
 
 // throttledBut reports whether a group other than that of one daemon is throttled in at least such a share of its
-// periods.
+// periods. That of all pods holds no daemon.
 func throttledBut(f *facts.Facts, other host.Role, least float64) bool {
 	return slices.ContainsFunc(f.Pressure.Throttled, func(t host.Throttling) bool {
-		return t.Role != other && facts.ThrottledShare(t) >= least
+		return t.Role != other && !facts.HoldsAllPods(t.Path) && facts.ThrottledShare(t) >= least
 	})
 }
 

@@ -2,6 +2,7 @@ package facts
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -23,6 +24,9 @@ type Pods struct {
 	NotStopping []PodTrouble
 	// NoneStarts is set when two pods or more get no sandbox, and no sandbox has been made since their first failure.
 	NoneStarts bool
+	// Workloads have run on the node for a while; Failing of them fail at once, and the pods of those are in NotStarting.
+	// Both are 0 unless those are most.
+	Failing, Workloads int
 	// Missing are the drivers for which the kubelet waits in vain, the one that it has asked for longest first.
 	Missing []MissingDriver
 }
@@ -59,6 +63,7 @@ const (
 	InHook       Stage = "runs, and its postStart hook has not returned"
 	Rejected     Stage = "was rejected by the kubelet"
 	NoManifest   Stage = "was stopped: its manifest is gone, and so is the folder"
+	Fails        Stage = "restarts, or fails its probes,"
 )
 
 // stops reports whether a pod of the stage is to go.
@@ -167,8 +172,8 @@ func derivePods(f *Facts) {
 	if f.Target.Simulated || !f.Log.SameRuntime && f.Journal != nil || !f.Calls.Connected {
 		return
 	}
-	errs, created := podErrors(f), neverStarted(f)
-	if len(errs) == 0 && len(created) == 0 && len(f.Seen.Pods.Value) == 0 && f.Seen.Settings.Value.NoManifests == "" &&
+	errs, created, fails := podErrors(f), neverStarted(f), failing(f)
+	if len(errs) == 0 && len(created) == 0 && len(fails) == 0 && len(f.Seen.Pods.Value) == 0 && f.Seen.Settings.Value.NoManifests == "" &&
 		Logged(f, signature.PluginMissing) == nil {
 		return
 	}
@@ -203,6 +208,9 @@ func derivePods(f *Facts) {
 	addWanted(f, pods, trouble)
 	addRemoved(f, trouble)
 	dropLoneTimeouts(f, trouble)
+	if !slices.ContainsFunc(slices.Collect(maps.Values(trouble)), func(t PodTrouble) bool { return !t.Stage.stops() }) {
+		maps.Copy(trouble, fails)
+	}
 	for name, t := range trouble {
 		if strings.HasSuffix(t.Words, "context deadline exceeded") {
 			t.Words = cmp.Or(runtimeWords(f, name, ids), t.Words)
@@ -473,8 +481,8 @@ func troubleOf(f *Facts, e podError, name string, listed listedPod) (PodTrouble,
 	}
 	long := f.Log.At.Sub(e.first) >= troubleAge || late // a call that has missed its deadline has lasted for minutes
 	text := e.text
-	// The program is of the node's sandbox image, or of the node itself.
-	if strings.Contains(text, "CreatePodSandbox") || e.code == signature.MountFailed {
+	// The program is of the node's sandbox image, or of the node itself, or the node forbids that it is started.
+	if strings.Contains(text, "CreatePodSandbox") || e.code == signature.MountFailed || NoExec(f, text) != "" {
 		text = ofNode.ReplaceAllString(text, "")
 	}
 	return t, long && !over && Fresh(f, &e.last, retry) && !ofWorkload.MatchString(text)

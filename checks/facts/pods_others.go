@@ -76,3 +76,12 @@ func dropLoneTimeouts(f *Facts, trouble map[string]PodTrouble) {
 		})
 	}
 }
+
+// NoExec returns the mount that holds the volumes of pods, and from which no program may be started, where the error of
+// a container is that its program was refused; else empty.
+func NoExec(f *Facts, words string) string {
+	if !Says(words, "permission denied") || !ofNode.MatchString(words) {
+		return ""
+	}
+	return f.Seen.Mounts.Value.NoExec
+}

@@ -24,7 +24,7 @@ type Cgroups struct {
 	ByController map[string]int // version 1: num_cgroups of /proc/cgroups
 	Dying        int            // removed, yet held by charged memory; -1 when the kernel does not count them
 	Frozen       []FrozenCgroup
-	Throttled    []Throttling // runtime's and kubelet's, and those above them; only where there is a quota
+	Throttled    []Throttling // runtime's, kubelet's, all pods' together, and those above; only where there is a quota
 }
 
 // A FrozenCgroup is one whose tasks do not run.
@@ -79,7 +79,7 @@ func ReadCgroups(ctx context.Context, fs *CgroupFS, processes Population, betwee
 	return c, errors.Join(processes.gap(), errCount, errFrozen, errThrottled)
 }
 
-// readThrottled reads cpu.stat of the daemons' groups twice, where there is a quota.
+// readThrottled reads cpu.stat of the daemons' groups, and of the one above all pods, twice, where there is a quota.
 func readThrottled(
 	ctx context.Context, at *position, all hierarchies, processes Population, between time.Duration,
 ) (throttled []Throttling, _ error) {
@@ -87,9 +87,8 @@ func readThrottled(
 	if err != nil {
 		return nil, nil // version 1 without the controller: nothing can be throttled
 	}
-	groups := slices.DeleteFunc(processes.daemonGroups(at, cpu, "cpu"), func(g daemonGroup) bool {
-		return cpu.throttling(g).Quota == 0
-	})
+	groups := slices.Concat(processes.daemonGroups(at, cpu, "cpu"), cpu.kubepods(at))
+	groups = slices.DeleteFunc(groups, func(g daemonGroup) bool { return cpu.throttling(g).Quota == 0 })
 	if len(groups) == 0 {
 		return nil, nil
 	}
@@ -108,6 +107,23 @@ func readThrottled(
 		}
 	}
 	return throttled, err
+}
+
+// kubepods returns the group that holds all pods, at the top of the hierarchy or below --cgroup-root.
+func (h *hierarchy) kubepods(at *position) (list []daemonGroup) {
+	at.enter("the control groups at %s", h.point)
+	top := filepath.Join(h.root, h.point)
+	for _, pattern := range []string{"*kubepods*", "*/*kubepods*"} {
+		found, _ := filepath.Glob(filepath.Join(top, pattern)) // its only error is a bad pattern
+		for _, dir := range found {
+			name := strings.TrimPrefix(dir, top)
+			if isKubepods(name) {
+				g := group{path: path.Join(h.base, name), dir: path.Join(h.point, name)}
+				list = append(list, daemonGroup{group: g})
+			}
+		}
+	}
+	return list
 }
 
 // count reads how many cgroups there are. Version 1 does not count the dying ones apart, and the kernel does since

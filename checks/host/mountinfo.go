@@ -37,6 +37,7 @@ type mountLine struct {
 	source   string
 	options  string // of the file system
 	readOnly bool   // the mount or the whole file system
+	noExec   bool   // no program on it can be started
 }
 
 // within is the path to a mount from the host.
@@ -85,7 +86,7 @@ func parseMountLine(line string) (mountLine, error) {
 	return mountLine{
 		id: id, parent: parent, device: f[2], root: escapes.Replace(f[3]), point: point,
 		kind: escapes.Replace(of[0]), source: escapes.Replace(of[1]), options: of[2],
-		readOnly: readOnly(f[5]) || readOnly(of[2]),
+		readOnly: readOnly(f[5]) || readOnly(of[2]), noExec: slices.Contains(strings.Split(f[5], ","), "noexec"),
 	}, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -43,6 +44,9 @@ type MountTable struct {
 	Probed  []Mount       // below the kubelet's folder, and every one over the network; bounded, hung ones first
 	Hidden  []HiddenMount // below the kubelet's folder
 	Left    int           // that were not probed because there are too many, or the time was up
+	// NoExec is the mount that holds the folders of pods, where it is mounted noexec. Each volume that is a folder there
+	// is a bind mount in its container, and inherits that; the root of a container is an overlay, and does not.
+	NoExec string `json:",omitempty"`
 }
 
 // A HiddenMount is one that another lies over, so that it cannot be unmounted.
@@ -72,6 +76,9 @@ func ProbeMounts(
 		if below(m.point, kubeletDir) {
 			result.Kubelet++
 		}
+	}
+	if m, _ := table.under(hostBase(root), path.Join(kubeletDir, "pods")); m.noExec {
+		result.NoExec = m.point
 	}
 	systems, left := table.probable(kubeletDir)
 	inner, owners, errInner := processes.innerMounts(ctx, table)

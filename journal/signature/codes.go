@@ -29,6 +29,7 @@ const (
 	KillBegun               = "KillBegun"
 	PluginMissing           = "PluginMissing"
 	ProbeUnroutable         = "ProbeUnroutable"
+	ProbeFailed             = "ProbeFailed"
 	HousekeepingSlow        = "HousekeepingSlow"
 	ContainerGCFailed       = "ContainerGCFailed"
 	LogRotateFailed         = "LogRotateFailed"

@@ -1,0 +1,102 @@
+package facts
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/kdiag/kdiag/checks/kubelet"
+	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/internal/lazyregexp"
+	"github.com/kdiag/kdiag/journal"
+	"github.com/kdiag/kdiag/journal/signature"
+)
+
+// When workloads fail together. What is younger is a rollout, or a node that comes up.
+const (
+	leastFailing = 3                // workloads: two may share a dependency by chance
+	longRun      = 5 * time.Minute  // age of a pod's sandbox
+	recent       = 10 * time.Minute // age of a container that was started again
+	// A probe is made each 10 s by default. One that fails more seldom than each half a minute is late now and then.
+	probePause = 30 * time.Second
+)
+
+var (
+	// generated is what a controller adds to the name of a pod.
+	generated = lazyregexp.New(`-([a-z0-9]{5}|[0-9]+)$`)
+	// quotedPart finds the command of a probe in its result.
+	quotedPart = lazyregexp.New(`"[^"]*"? ?`)
+)
+
+// A workload is what the pods of one owner, or else those of the same name but for its generated end, belong to.
+type workload struct {
+	namespace string
+	owner     crictl.Owner
+}
+
+// failing returns the pods that restart in their sandbox or fail their probes, by their names, where they belong to at
+// least three workloads and to half of those that have run on the node for a while. Pods of Jobs do not count.
+func failing(f *Facts) map[string]PodTrouble {
+	trouble := map[string]PodTrouble{}
+	if !f.Calls.BothLists {
+		return trouble
+	}
+	probes := subjectsOf(f, signature.ProbeFailed)
+	restarted := restarts(f)
+	all, some := map[workload]bool{}, map[workload]bool{}
+	for _, s := range sandboxesOf(f) {
+		if s.State != crictl.SandboxReady || f.Now.Sub(s.Created()) < longRun || s.Owner.Kind == "Job" ||
+			s.Owner.Kind == "CronJob" || goes(f, s.Pod.UID) {
+			continue
+		}
+		w := workload{s.Pod.Namespace, cmp.Or(s.Owner, crictl.Owner{Name: generated.ReplaceAllString(s.Pod.Name, "")})}
+		all[w] = true
+		name, t := s.Pod.Namespace+"/"+s.Pod.Name, PodTrouble{Pod: *s.Pod, Stage: Fails}
+		if at, ok := restarted[s.ID]; ok {
+			t.Since = at
+		}
+		i := slices.IndexFunc(probes, func(p journal.SubjectCount) bool { return p.ID == name })
+		if i >= 0 && failsNow(f, probes[i]) {
+			t.Since, t.Words = *probes[i].First, quotedPart.ReplaceAllString(errorOf(probes[i].Error), "")
+		}
+		if !t.Since.IsZero() {
+			some[w], trouble[name] = true, t
+		}
+	}
+	// A report names so many pods of a signature at most.
+	if len(some) < leastFailing || 2*len(some) < len(all) && len(some) < topSubjects {
+		return map[string]PodTrouble{}
+	}
+	f.Pods.Failing, f.Pods.Workloads = len(some), len(all)
+	return trouble
+}
+
+// goes reports whether the kubelet has a pod that is to go.
+func goes(f *Facts, uid string) bool {
+	return slices.ContainsFunc(f.Seen.Pods.Value, func(w kubelet.Pod) bool { return w.UID == uid && w.Deleted != nil })
+}
+
+// failsNow reports whether the probes of a pod fail again and again, until now.
+func failsNow(f *Facts, p journal.SubjectCount) bool {
+	return p.Count >= leastProbes && p.First != nil && Fresh(f, p.Last, troubleAge) &&
+		p.Last.Sub(*p.First) < time.Duration(p.Count)*probePause
+}
+
+// restarts returns the sandboxes with a container that was started again, and has ended or not run for long since, and
+// when the newest of those was made. The first containers of a sandbox are made with it.
+func restarts(f *Facts) map[string]time.Time {
+	made := map[string]time.Time{}
+	for _, s := range sandboxesOf(f) {
+		made[s.ID] = s.Created()
+	}
+	at, newest := map[string]time.Time{}, newestOf(containersOf(f))
+	for _, c := range containersOf(f) {
+		age := f.Now.Sub(c.Created())
+		ended := c.State == crictl.ContainerExited
+		if c.Attempt > 0 && newest[attempts{c.SandboxID, c.Name}] == c.CreatedAt && age < recent &&
+			(ended || age < attachTime) && c.Created().Sub(made[c.SandboxID]) > troubleAge {
+			at[c.SandboxID] = later(at[c.SandboxID], c.Created())
+		}
+	}
+	return at
+}
