@@ -25,8 +25,10 @@ func recognisePodsNotStarting(f *facts.Facts) *Finding {
 		wrong = ifElse(slices.ContainsFunc(pods, lacksPort), "the node has no free local port: ", "") +
 			"the kubelet cannot reach " + podsLabel(pods)
 	case every(facts.Fails):
-		wrong = textf("%d of %d workloads fail at once, which is the node's unless they share a dependency: %s",
+		wrong = textf("%d of %d workloads fail at once, by the node's fault unless they share a dependency: %s",
 			f.Pods.Failing, f.Pods.Workloads, podsLabel(pods))
+	case every(facts.NotExecuted):
+		wrong = "the kernel cannot execute the program of " + podsLabel(pods)
 	case every(facts.NoManifest):
 		wrong = "the kubelet has stopped " + podsLabel(pods)
 	case every(facts.Rejected):
@@ -130,6 +132,11 @@ func troubled(f *facts.Facts, pods []facts.PodTrouble, none bool, wrong string) 
 	for _, t := range pods[:min(len(pods), facts.MaxRelated)] {
 		Addf(&e.For, "%s %s %s", podLabel(t), t.Stage, facts.SinceText(f, t.Since))
 	}
+	if first := pods[0].Stage; first == facts.Fails || first == facts.NotExecuted {
+		step = checks.Fair
+	}
+	addIf(pods[0].Stage == facts.NotExecuted, &e.Missing,
+		"whether it is made for another architecture, or is a script without #! in its first line")
 	if words == "" {
 		step = checks.Fair
 		addGaps(f, &e, gapJournal)
@@ -181,6 +188,7 @@ var errorSources = []errorSource{
 		"Run the OCI runtime: with status 127 it, or a library that it needs, was not found",
 	},
 	{"AppArmor", "cat /sys/module/apparmor/parameters/enabled", "See whether the kernel has AppArmor on"},
+	{"exec format error", "uname -m", "Compare it with the architecture of the image's programs: crictl inspecti, file"},
 	{"failed to setup network", "ls -l /etc/cni/net.d /opt/cni/bin", "Check the network's configuration and plugins"},
 	{noLocalPort, portCommand, portWhy},
 	{": connect: ", "ip rule; ip route show table all", "Look for a rule or a route that keeps the node from its pods"},

@@ -49,6 +49,8 @@ type Input struct {
 	FileLocks []host.FileLock
 	// PluginLocks are the locks of others on files that CNI plugins have open which have been at work for StuckWork.
 	PluginLocks []host.FileLock `json:",omitempty"`
+	// Unexecutable are containers in a crash loop whose program the kernel cannot execute.
+	Unexecutable []Unexecutable `json:",omitempty"`
 	// OwnQuota is how a limit of CPU held up kdiag itself while it collected; nil where none did.
 	OwnQuota *host.Throttling `json:",omitempty"`
 	Limits   checks.Limits    // the zero value stands for checks.DefaultLimits

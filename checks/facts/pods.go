@@ -63,6 +63,7 @@ const (
 	InHook       Stage = "runs, and its postStart hook has not returned"
 	Rejected     Stage = "was rejected by the kubelet"
 	NoManifest   Stage = "was stopped: its manifest is gone, and so is the folder"
+	NotExecuted  Stage = "ends as it starts"
 	Fails        Stage = "restarts, or fails its probes,"
 )
 
@@ -173,7 +174,7 @@ func derivePods(f *Facts) {
 		return
 	}
 	errs, created, fails := podErrors(f), neverStarted(f), failing(f)
-	if len(errs) == 0 && len(created) == 0 && len(fails) == 0 && len(f.Seen.Pods.Value) == 0 && f.Seen.Settings.Value.NoManifests == "" &&
+	if len(errs) == 0 && len(created) == 0 && len(fails) == 0 && len(f.Unexecutable) == 0 && len(f.Seen.Pods.Value) == 0 && f.Seen.Settings.Value.NoManifests == "" &&
 		Logged(f, signature.PluginMissing) == nil {
 		return
 	}
@@ -207,6 +208,11 @@ func derivePods(f *Facts) {
 	}
 	addWanted(f, pods, trouble)
 	addRemoved(f, trouble)
+	for _, u := range f.Unexecutable {
+		trouble[u.Pod.Namespace+"/"+u.Pod.Name] = PodTrouble{
+			Pod: u.Pod, Stage: NotExecuted, Since: u.Since, Words: u.Words, Own: true,
+		}
+	}
 	dropLoneTimeouts(f, trouble)
 	if !slices.ContainsFunc(slices.Collect(maps.Values(trouble)), func(t PodTrouble) bool { return !t.Stage.stops() }) {
 		maps.Copy(trouble, fails)

@@ -2,6 +2,8 @@ package facts
 
 import (
 	"cmp"
+	"fmt"
+	"path"
 	"slices"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 	"github.com/kdiag/kdiag/internal/lazyregexp"
 	"github.com/kdiag/kdiag/journal"
 	"github.com/kdiag/kdiag/journal/signature"
+	"github.com/kdiag/kdiag/plegbench"
 )
 
 // When workloads fail together. What is younger is a rollout, or a node that comes up.
@@ -52,12 +55,12 @@ func failing(f *Facts) map[string]PodTrouble {
 		w := workload{s.Pod.Namespace, cmp.Or(s.Owner, crictl.Owner{Name: generated.ReplaceAllString(s.Pod.Name, "")})}
 		all[w] = true
 		name, t := s.Pod.Namespace+"/"+s.Pod.Name, PodTrouble{Pod: *s.Pod, Stage: Fails}
-		if at, ok := restarted[s.ID]; ok {
-			t.Since = at
-		}
-		i := slices.IndexFunc(probes, func(p journal.SubjectCount) bool { return p.ID == name })
-		if i >= 0 && failsNow(f, probes[i]) {
-			t.Since, t.Words = *probes[i].First, quotedPart.ReplaceAllString(errorOf(probes[i].Error), "")
+		t.Since = restarted[s.ID]
+		if i := slices.IndexFunc(probes, func(p journal.SubjectCount) bool { return p.ID == name }); i >= 0 {
+			t.Words = quotedPart.ReplaceAllString(errorOf(probes[i].Error), "")
+			if failsNow(f, probes[i]) {
+				t.Since = *probes[i].First
+			}
 		}
 		if !t.Since.IsZero() {
 			some[w], trouble[name] = true, t
@@ -99,4 +102,45 @@ func restarts(f *Facts) map[string]time.Time {
 		}
 	}
 	return at
+}
+
+// DefaultPodLogs is the default of the kubelet's podLogsDir.
+const DefaultPodLogs = "/var/log/pods"
+
+// An Unexecutable is a container whose program the kernel cannot execute: it is made for another architecture, or is a
+// script that does not name its interpreter. It ends as it starts, and only its own log says why.
+type Unexecutable struct {
+	Pod   crictl.Pod
+	Words string // of the OCI runtime
+	Since time.Time
+}
+
+// cannotExecute finds the only line of such a container, in the format of the CRI: runc's, crun's, and those of runc
+// before 1.1.
+var cannotExecute = lazyregexp.New(`^\S+ std(?:err|out) F ((?:\S+: )?exec [^:]*: (?i:exec format error))\n?$`)
+
+// CannotExecute returns the OCI runtime's words about a program that the kernel cannot execute, where the log of a
+// container has nothing else; else empty.
+func CannotExecute(log string) string {
+	m := append(cannotExecute.FindStringSubmatch(log), "", "")
+	return m[1]
+}
+
+// LogOf is the path of a container's log below podLogsDir (BuildContainerLogsDirectory in pkg/kubelet/kuberuntime).
+func LogOf(c crictl.Container) string {
+	p := PodOf(c.Pod)
+	return path.Join("/", path.Base(p.Namespace+"_"+p.Name+"_"+p.UID), path.Base(c.Name), fmt.Sprint(c.Attempt, ".log"))
+}
+
+// CrashLoops returns the newest containers that ended, of those that were started again within the last minutes.
+func CrashLoops(m *plegbench.Measurement, now time.Time) []crictl.Container {
+	if m == nil || m.Containers == nil {
+		return nil
+	}
+	all := m.Containers.Containers
+	newest := newestOf(all)
+	return filter(all, func(c crictl.Container) bool {
+		return c.State == crictl.ContainerExited && c.Attempt > 0 && now.Sub(c.Created()) < recent &&
+			newest[attempts{c.SandboxID, c.Name}] == c.CreatedAt
+	})
 }

@@ -1,6 +1,7 @@
 package diagnosis
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ import (
 	"github.com/kdiag/kdiag/cmd/internal/dumps"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/deadline"
+	"github.com/kdiag/kdiag/crictl/safefile"
 	"github.com/kdiag/kdiag/journal"
 	"github.com/kdiag/kdiag/journal/signature"
 	"github.com/kdiag/kdiag/plegbench"
@@ -153,6 +155,9 @@ func (c *collector) collect(
 	}
 	c.readProcesses(ctx, in)
 	work.Wait()
+	if c.scan != nil {
+		in.Unexecutable = unexecutable(ctx, c.env.Root, in)
+	}
 	in.Summarize()
 	if now, ok := host.OwnQuota(c.env.Root); ok && !conn.Simulated() {
 		if now.Over = time.Since(began); now.Path == quota.Path {
@@ -250,6 +255,46 @@ func pluginLocks(ctx context.Context, root string, in *facts.Input) (all []host.
 		}
 	}
 	return all
+}
+
+// The logs of so many containers in a crash loop are read, of which a program that never ran leaves a line.
+const (
+	maxLooping  = 10
+	maxLastWord = 1 << 10 // bytes
+	lastWords   = 500 * time.Millisecond
+)
+
+// unexecutable returns the containers in a crash loop whose log has nothing but that the kernel cannot execute their
+// program. The runtime starts them, and neither it nor the kubelet knows more; the configuration of an image may name an
+// architecture that its programs are not made for.
+func unexecutable(ctx context.Context, root string, in *facts.Input) []facts.Unexecutable {
+	ctx, cancel := context.WithTimeout(ctx, lastWords)
+	defer cancel()
+	looping, logs := facts.CrashLoops(in.Measurement, in.Now), facts.DefaultPodLogs
+	if in.Node != nil {
+		logs = cmp.Or(in.Node.Settings.Value.PodLogsDir, logs)
+	}
+	found, _ := deadline.Run(ctx, "reading the logs of crash loops", // without them nothing is found
+		func(context.Context) (all []facts.Unexecutable, _ error) {
+			for _, c := range looping[:min(len(looping), maxLooping)] {
+				text, err := readLog(filepath.Join(root, logs, facts.LogOf(c)))
+				if words := facts.CannotExecute(text); err == nil && words != "" {
+					all = append(all, facts.Unexecutable{Pod: facts.PodOf(c.Pod), Words: words, Since: c.Created()})
+				}
+			}
+			return all, nil
+		})
+	return found
+}
+
+// readLog reads a log that is so short as a program leaves it that never ran.
+func readLog(name string) (string, error) {
+	f, err := safefile.Open(name, 0)
+	if err != nil {
+		return "", err
+	}
+	text, err := safefile.ReadAll(f, maxLastWord)
+	return string(text), err
 }
 
 // rivals returns the kubelets that call the runtime of the node's kubelet as well.
