@@ -151,8 +151,12 @@ func advisePlugin(f *facts.Facts, s *Steps, p host.Peer, subject checks.Subject)
 	process := host.Process{PID: p.PID, Name: p.Comm, State: p.State}
 	if p.PID > 1 {
 		s.lookStack(p.PID, textf("Look where %v waits", process))
-	} else if facts.SafePath.MatchString(p.Path) {
-		s.Look(textf("ls -l %s; ss -xlp | grep -F %[1]s", p.Path), "Find out who should listen there")
+	} else {
+		command := "ss -xlp" // for a path that no command may hold
+		if facts.SafePath.MatchString(p.Path) {
+			command = textf("ls -l %s; ss -xlp | grep -F %[1]s", p.Path)
+		}
+		s.Look(command, "Find out who should listen there")
 	}
 	if p.PID > 1 && peerStopped(p) {
 		s.resume(process)

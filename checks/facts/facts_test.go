@@ -114,3 +114,21 @@ func TestInputIsPlain(t *testing.T) {
 		t.Errorf("%d types", len(seen))
 	}
 }
+
+// TestCannotExecute takes nothing for the OCI runtime's last words but the only line of a log.
+func TestCannotExecute(t *testing.T) {
+	const stamp = "2026-11-28T23:22:07.607338781Z "
+	for log, want := range map[string]string{
+		stamp + "stderr F exec /bin/sh: exec format error\n": "exec /bin/sh: exec format error",
+		stamp + "stderr F standard_init_linux.go:228: exec user process caused: exec format error\n": "standard_init_linux.go:" +
+			"228: exec user process caused: exec format error",
+		stamp + "stderr F exec container process `/bin/sh`: Exec format error\n":        "exec container process `/bin/sh`: Exec format error",
+		stamp + "stdout F starting\n" + stamp + "stderr F exec /x: exec format error\n": "",
+		stamp + "stderr F /start.sh: exec /x: exec format error: retried\n":             "",
+		"": "",
+	} {
+		if got := CannotExecute(log); got != want {
+			t.Errorf("%q: %q, want %q", log, got, want)
+		}
+	}
+}

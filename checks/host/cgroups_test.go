@@ -32,9 +32,11 @@ func TestReadCgroupsVersion2(t *testing.T) {
 			n.write(dir+"/cgroup.events", "populated 1\nfrozen "+f[0]+"\n", dir+"/cgroup.freeze", f[1]+"\n",
 				dir+"/cgroup.threads", f[2])
 		}
+		n.write(cg+"kubepods/cpu.max", "2000 100000\n", cg+"kubepods/cpu.stat", stat(7, 7))
 		go func() {
 			time.Sleep(time.Second)
-			n.write(cg+"system.slice/cpu.stat", stat(110, 19), cg+"other.slice/cpu.stat", stat(110, 110))
+			n.write(cg+"system.slice/cpu.stat", stat(110, 19), cg+"other.slice/cpu.stat", stat(110, 110),
+				cg+"kubepods/cpu.stat", stat(27, 20))
 		}()
 		n.write(cg+"other.slice/cpu.max", "2000 100000\n", cg+"other.slice/cpu.stat", stat(100, 99)) // without a daemon
 		got, err := ReadCgroups(t.Context(), NewCgroupFS(n.root), n.processes(), 2*time.Second)
@@ -49,6 +51,7 @@ func TestReadCgroupsVersion2(t *testing.T) {
 			},
 			Throttled: []Throttling{
 				{Path: "/system.slice", Quota: 1.5, Periods: 10, Throttled: 9, Over: 2 * time.Second, Daemons: []int{30}},
+				{Path: "/kubepods", Quota: 0.02, Periods: 20, Throttled: 13, Over: 2 * time.Second},
 			},
 		}, got)
 		n.write("proc/self/cgroup", "0::/other.slice/kdiag.service\n")
@@ -68,6 +71,8 @@ func TestReadCgroupsHybrid(t *testing.T) {
 			"proc/20/cgroup", "1:cpu:/system.slice/containerd.service\n0::/\n",
 			cpu+"cpu.stat", "nr_periods 5\nnr_throttled 1\nthrottled_time 1000000\n",
 			cpu+"cpu.cfs_quota_us", "20000\n", cpu+"cpu.cfs_period_us", "100000\n",
+			cgroupRoot+"/cpu/kubelet/kubepods/cpu.cfs_quota_us", "1000\n",
+			cgroupRoot+"/cpu/kubelet/kubepods/cpu.cfs_period_us", "100000\n",
 			cpu+"../cpu.cfs_quota_us", "-1\n", cpu+"../cpu.cfs_period_us", "100000\n",
 			freezer+"freezer.state", "FROZEN\n", freezer+"freezer.self_freezing", "1\n",
 			freezer+"tasks", "71\n72\n73\n",
@@ -94,7 +99,7 @@ func TestReadCgroupsHybrid(t *testing.T) {
 			Throttled: []Throttling{{
 				Path: "/system.slice/containerd.service", Quota: 0.2, Over: time.Second,
 				Daemons: []int{20}, Owner: Owner{Role: RoleRuntime, Unit: "containerd.service"},
-			}},
+			}, {Path: "/kubelet/kubepods", Quota: 0.01, Over: time.Second}},
 		}, got)
 	})
 }

@@ -58,7 +58,8 @@ func TestParseMountLine(t *testing.T) {
 		`36 35 0:44 / /a\040b\011c\012d\134e\043f\9g\04 rw - fuse.x\040y a\040b rw`: like(func(m *mountLine) {
 			m.point, m.kind, m.source = "/a b\tc\nd\\e#f\\9g\\04", "fuse.x y", "a b"
 		}),
-		"36 35 0:44 / /a ro,nosuid - nfs x rw": like(func(m *mountLine) { m.readOnly = true }),
+		"36 35 0:44 / /a ro,nosuid - nfs x rw":        like(func(m *mountLine) { m.readOnly = true }),
+		"36 35 0:44 / /a rw,nosuid,noexec - nfs x rw": like(func(m *mountLine) { m.noExec = true }),
 		"36 35 0:44 / /a rw - nfs x rw,emergency_ro": like(func(m *mountLine) {
 			m.options, m.readOnly = "rw,emergency_ro", true
 		}),
