@@ -144,7 +144,11 @@ func troubled(f *facts.Facts, pods []facts.PodTrouble, none bool, wrong string) 
 	}
 	addIf(facts.CanaryStarts(f), &e.Against, "a canary was created and started, so some pods can start")
 	addIf(none && f.Canary == nil, &e.Missing, "whether a canary starts (kdiag node --canary tries one)")
-	summary := besides(f, wrong)[0] + after(": ", Quote(words))
+	said := words
+	if _, inner, ok := strings.Cut(words, "container process: "); ok && noExec(f, pods) != "" {
+		said = strings.TrimRight(inner, `"`)
+	}
+	summary := besides(f, wrong)[0] + after(": ", Quote(said))
 	x := newFinding(criticalIf(none), step, summary, e, subjects...)
 	x.Waiting = textf("%s for it: %s", units.Count(len(pods), "pod")+units.Plural(len(pods), " waits", " wait"),
 		podsLabel(pods))
@@ -199,6 +203,9 @@ func adviseTroubled(f *facts.Facts, s *Steps, pods []facts.PodTrouble, words str
 	if mount := noExec(f, pods); facts.SafePath.MatchString(mount) {
 		s.Look("findmnt -o TARGET,SOURCE,OPTIONS -T "+mount, "See who mounts it noexec: /etc/fstab or a hardening script")
 		s.Add(checks.TouchesMount, "mount -o remount,bind,exec "+mount, "Volumes of pods inherit it; the next start goes well")
+	}
+	if first.Stage == facts.Fails {
+		s.Look(KubeletLog(f)+" | grep -A 2 'Probe failed' | tail -n 30", "Read what the probes of these pods say")
 	}
 	if facts.Safe(first.Pod.Name, first.Pod.Namespace) {
 		s.Look(KubeletLog(f)+" | grep "+first.Pod.Name+" | tail -n 20", "Read what the kubelet logs about it")

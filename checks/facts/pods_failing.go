@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kdiag/kdiag/checks/kubelet"
@@ -57,7 +58,8 @@ func failing(f *Facts) map[string]PodTrouble {
 		name, t := s.Pod.Namespace+"/"+s.Pod.Name, PodTrouble{Pod: *s.Pod, Stage: Fails}
 		t.Since = restarted[s.ID]
 		if i := slices.IndexFunc(probes, func(p journal.SubjectCount) bool { return p.ID == name }); i >= 0 {
-			t.Words = quotedPart.ReplaceAllString(errorOf(probes[i].Error), "")
+			// Of several lines klog has the first mark, and journald the others in other records.
+			t.Words = strings.TrimPrefix(quotedPart.ReplaceAllString(errorOf(probes[i].Error), ""), "<")
 			if failsNow(f, probes[i]) {
 				t.Since = *probes[i].First
 			}

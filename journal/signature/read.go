@@ -124,9 +124,6 @@ func field(s, key string) string {
 // value returns the value that s begins with: a quoted string at any level of escaping, an object in braces, or a
 // bare word.
 func value(s string) string {
-	if lines, ok := strings.CutPrefix(s, "<\n\t"); ok { // klog's form of a value of several lines
-		return upTo(lines, "\n")
-	}
 	open := strings.TrimLeft(s, `\`)
 	level := len(s) - len(open)
 	if strings.HasPrefix(open, `"`) {
