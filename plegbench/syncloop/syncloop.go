@@ -342,7 +342,7 @@ func (s *SyncLoop) wire(registry, probes *prometheus.Registry) error {
 		resource.MustRegister(metrics.Resource{Summary: s.stats.Summary, Log: s.log})
 		s.server, err = server.New(server.Config{
 			Address: s.cfg.Address, Auth: auth, Healthy: s.syncLoopHealthCheck, Pods: s.PodsWithStatus,
-			Summary: s.stats.Summary, Metrics: registry, Probes: probes, Resource: resource,
+			Summary: s.stats.SummaryWithNetworks, Metrics: registry, Probes: probes, Resource: resource,
 			Configz: configz(s.cfg.Kubelet), Debugging: s.cfg.Kubelet.EnableDebuggingHandlers,
 			Profiling: s.cfg.Kubelet.EnableProfilingHandler, Log: s.log,
 		})

@@ -29,7 +29,7 @@ type Config struct {
 	Auth            *Auth        // nil: only loopback is served, without TLS
 	Healthy         func() error // of the syncLoop, for /healthz
 	Pods            func() []*v1.Pod
-	Summary         func(ctx context.Context, fresh bool) (*statsapi.Summary, error)
+	Summary         func(ctx context.Context) (*statsapi.Summary, error)
 	Metrics, Probes prometheus.Gatherer // of /metrics and /metrics/probes
 	Resource        prometheus.Gatherer // of /metrics/resource
 	Configz         any                 // the KubeletConfiguration, without secrets
@@ -147,7 +147,7 @@ func (s *Server) routes() *http.ServeMux {
 		}
 		return list, nil
 	})
-	get("/stats/summary", func(ctx context.Context) (any, error) { return s.cfg.Summary(ctx, false) })
+	get("/stats/summary", func(ctx context.Context) (any, error) { return s.cfg.Summary(ctx) })
 	if !s.cfg.Debugging {
 		return mux
 	}

@@ -58,7 +58,7 @@ func full() Config {
 	pod := statsapi.PodStats{PodRef: statsapi.PodReference{Name: "web"}, EphemeralStorage: &statsapi.FsStats{}}
 	return Config{
 		Pods: func() []*v1.Pod { return []*v1.Pod{web} },
-		Summary: func(context.Context, bool) (*statsapi.Summary, error) {
+		Summary: func(context.Context) (*statsapi.Summary, error) {
 			return &statsapi.Summary{Pods: []statsapi.PodStats{pod}}, nil
 		},
 		Metrics: gathered("main"), Probes: gathered("probes"), Resource: gathered("resource"),

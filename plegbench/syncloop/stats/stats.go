@@ -49,7 +49,7 @@ type Config struct {
 	Cgroup func(uid string) string
 }
 
-// freshFor is how long a summary is returned again, and diskFor how long the size of a directory is (the kubelet's
+// freshFor is how long a summary is returned again, and diskFor how long the size of a volume is (the kubelet's
 // housekeeping of cAdvisor, and volumeStatsAggPeriod).
 const (
 	freshFor = 10 * time.Second
@@ -64,7 +64,7 @@ type Provider struct {
 	last        *statsapi.Summary
 	lastAt      time.Time
 	cpu         map[string]*statsapi.CPUStats // of the node, pods and containers, in the last summary
-	sizes, next map[string]*statsapi.FsStats  // of directories, in the last summary and in the one being made
+	sizes, next map[string]*statsapi.FsStats  // of volumes, in the last summary and in the one being made
 }
 
 // New makes a Provider. A root without proc is an error.
@@ -112,6 +112,34 @@ func (p *Provider) Summary(ctx context.Context, fresh bool) (*statsapi.Summary, 
 	return p.last, nil
 }
 
+// SummaryWithNetworks is a summary of less than 10 s ago, with the networks of the pods where the runtime knows them.
+// A kubelet reads them itself. containerd 1.6 starts a process for each sandbox to answer, so that neither evictions
+// nor /metrics/resource, which ask again and again, ask for them.
+func (p *Provider) SummaryWithNetworks(ctx context.Context) (*statsapi.Summary, error) {
+	s, err := p.Summary(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	list, err := p.cfg.CRI.ListPodSandboxStats(ctx, &runtimeapi.PodSandboxStatsFilter{LabelSelector: p.ours()})
+	if remote.IsDeadlineExceeded(err) { // runtimes without these figures have another error
+		return nil, fmt.Errorf("listing sandbox stats: %w", err)
+	}
+	networks := map[string]*statsapi.NetworkStats{} // by pod
+	for _, sandbox := range list {
+		networks[sandbox.GetAttributes().GetMetadata().GetUid()] = network(sandbox.GetLinux().GetNetwork())
+	}
+	out := &statsapi.Summary{Node: s.Node, Pods: slices.Clone(s.Pods)}
+	for i := range out.Pods {
+		out.Pods[i].Network = networks[out.Pods[i].PodRef.UID]
+	}
+	return out, nil
+}
+
+// ours selects what this node's syncLoop has made.
+func (p *Provider) ours() map[string]string {
+	return map[string]string{container.OwnerLabel: p.cfg.NodeName}
+}
+
 // node reads the node from the root of the cgroups of version 1, or from proc, as libcontainer does for version 2:
 // memory in use is MemTotal - MemFree there.
 func (p *Provider) node() (*statsapi.NodeStats, error) {
@@ -135,13 +163,14 @@ func (p *Provider) node() (*statsapi.NodeStats, error) {
 	n := &statsapi.NodeStats{NodeName: p.cfg.NodeName, StartTime: metav1.Unix(int64(stat.BootTime), 0)}
 	n.Rlimit = pidlimit(filepath.Join(p.cfg.Root, "proc"))
 	n.CPU, n.Memory, n.Swap = u.stats()
+	n.Swap.SwapAvailableBytes = m.SwapFreeBytes
 	n.Memory.AvailableBytes = new(*m.MemTotalBytes - min(*m.MemTotalBytes, *n.Memory.WorkingSetBytes))
 	return n, nil
 }
 
 // pods measures the pods that run a container, by their sandboxes.
 func (p *Provider) pods(ctx context.Context) ([]statsapi.PodStats, error) {
-	ours := map[string]string{container.OwnerLabel: p.cfg.NodeName}
+	ours := p.ours()
 	running := &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}
 	containers, err := p.cfg.CRI.ListContainers(ctx, &runtimeapi.ContainerFilter{State: running, LabelSelector: ours})
 	if err != nil {
@@ -152,9 +181,13 @@ func (p *Provider) pods(ctx context.Context) ([]statsapi.PodStats, error) {
 	if err != nil {
 		return nil, err
 	}
-	figures, bySandbox, err := p.figures(ctx, ours)
+	list, err := p.cfg.CRI.ListContainerStats(ctx, &runtimeapi.ContainerStatsFilter{LabelSelector: ours})
 	if err != nil {
 		return nil, err
+	}
+	figures := map[string]*runtimeapi.ContainerStats{}
+	for _, s := range list {
+		figures[s.GetAttributes().GetId()] = s
 	}
 	pods := map[string]*statsapi.PodStats{} // by sandbox
 	for _, s := range sandboxes {
@@ -170,9 +203,9 @@ func (p *Provider) pods(ctx context.Context) ([]statsapi.PodStats, error) {
 		}
 	}
 	out := []statsapi.PodStats{}
-	for id, pod := range pods {
+	for _, pod := range pods {
 		if len(pod.Containers) > 0 {
-			p.sums(pod, bySandbox[id])
+			p.sums(pod)
 			out = append(out, *pod)
 		}
 	}
@@ -181,27 +214,6 @@ func (p *Provider) pods(ctx context.Context) ([]statsapi.PodStats, error) {
 		return cmp.Or(strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name))
 	})
 	return out, nil
-}
-
-// figures are the runtime's, of containers and of sandboxes by their ids. Of the latter not all runtimes have any.
-func (p *Provider) figures(ctx context.Context, ours map[string]string) (
-	containers map[string]*runtimeapi.ContainerStats, sandboxes map[string]*runtimeapi.LinuxPodSandboxStats, err error,
-) {
-	containers = map[string]*runtimeapi.ContainerStats{}
-	sandboxes = map[string]*runtimeapi.LinuxPodSandboxStats{}
-	var list []*runtimeapi.ContainerStats
-	pods, err := p.cfg.CRI.ListPodSandboxStats(ctx, &runtimeapi.PodSandboxStatsFilter{LabelSelector: ours})
-	for _, s := range pods {
-		sandboxes[s.GetAttributes().GetId()] = s.GetLinux()
-		list = append(list, s.GetLinux().GetContainers()...)
-	}
-	if err != nil && !remote.IsDeadlineExceeded(err) {
-		list, err = p.cfg.CRI.ListContainerStats(ctx, &runtimeapi.ContainerStatsFilter{LabelSelector: ours})
-	}
-	for _, s := range list {
-		containers[s.GetAttributes().GetId()] = s
-	}
-	return containers, sandboxes, err
 }
 
 // container converts the runtime's figures of a container for a summary. Swap is zero without any.
@@ -225,7 +237,8 @@ func (p *Provider) container(
 			UsedBytes: number(w.GetUsedBytes()), InodesUsed: number(w.GetInodesUsed()),
 		}
 	}
-	out.Logs = p.size(filepath.Join(p.cfg.LogDir, pod.Namespace+"_"+pod.Name+"_"+pod.UID, out.Name))
+	logs, _ := filepath.Glob(filepath.Join(p.cfg.LogDir, pod.Namespace+"_"+pod.Name+"_"+pod.UID, out.Name, "*"))
+	out.Logs = measure(logs...) // without their folder, as upstream
 	return out
 }
 
@@ -245,11 +258,14 @@ func memory(m *runtimeapi.MemoryUsage) *statsapi.MemoryStats {
 	if m.GetWorkingSetBytes() == nil {
 		return nil
 	}
-	return &statsapi.MemoryStats{
+	out := &statsapi.MemoryStats{
 		Time: metav1.NewTime(time.Unix(0, m.GetTimestamp())), WorkingSetBytes: number(m.GetWorkingSetBytes()),
-		AvailableBytes: number(m.GetAvailableBytes()), UsageBytes: number(m.GetUsageBytes()),
-		RSSBytes: number(m.GetRssBytes()),
+		UsageBytes: number(m.GetUsageBytes()), RSSBytes: number(m.GetRssBytes()),
 	}
+	if m.GetAvailableBytes().GetValue() > 0 { // containerd has 0 without a limit
+		out.AvailableBytes = number(m.GetAvailableBytes())
+	}
+	return out
 }
 
 // network converts the runtime's figures of a sandbox for a summary; nil without any.
@@ -273,20 +289,22 @@ func network(n *runtimeapi.NetworkUsage) *statsapi.NetworkStats {
 	return out
 }
 
-// sums adds the pod's local volumes, and its usage: of CPU, memory and swap that of its cgroup, else the runtime's,
-// else that of its containers together; of the node's disk writable layers, logs and volumes, but not volumes on
-// another file system, such as one in memory.
-func (p *Provider) sums(out *statsapi.PodStats, sandbox *runtimeapi.LinuxPodSandboxStats) {
+// sums adds the pod's local volumes, and its usage: CPU, memory and swap are those of its cgroup, or else its
+// containers' together; the disk has writable layers, logs and volumes, but not volumes on another file system, such as
+// one in memory.
+func (p *Provider) sums(out *statsapi.PodStats) {
 	now := metav1.Now()
-	disk, c, m := &statsapi.FsStats{Time: now}, cpu(sandbox.GetCpu()), memory(sandbox.GetMemory())
+	disk := &statsapi.FsStats{Time: now}
+	var c *statsapi.CPUStats
+	var m *statsapi.MemoryStats
 	swap := &statsapi.SwapStats{Time: now}
 	for _, one := range out.Containers {
-		if one.CPU != nil && sandbox.GetCpu() == nil {
+		if one.CPU != nil {
 			c = cmp.Or(c, &statsapi.CPUStats{Time: now})
 			c.UsageNanoCores = plus(c.UsageNanoCores, one.CPU.UsageNanoCores)
 			c.UsageCoreNanoSeconds = plus(c.UsageCoreNanoSeconds, one.CPU.UsageCoreNanoSeconds)
 		}
-		if one.Memory != nil && sandbox.GetMemory() == nil {
+		if one.Memory != nil {
 			m = cmp.Or(m, &statsapi.MemoryStats{Time: now})
 			m.UsageBytes = plus(m.UsageBytes, one.Memory.UsageBytes)
 			m.WorkingSetBytes = plus(m.WorkingSetBytes, one.Memory.WorkingSetBytes)
@@ -301,8 +319,10 @@ func (p *Provider) sums(out *statsapi.PodStats, sandbox *runtimeapi.LinuxPodSand
 			c, m, swap = u.stats()
 		}
 	}
-	out.CPU, out.Memory, out.Swap, out.EphemeralStorage, out.Network = c, m, swap, disk, network(sandbox.GetNetwork())
-	dirs, _ := filepath.Glob(filepath.Join(p.cfg.RootDir, "pods", out.PodRef.UID, "volumes", "kubernetes.io~*", "*"))
+	out.CPU, out.Memory, out.Swap, out.EphemeralStorage = c, m, swap, disk
+	own := filepath.Join(p.cfg.RootDir, "pods", out.PodRef.UID)
+	addFs(disk, measure(filepath.Join(own, "etc-hosts")))
+	dirs, _ := filepath.Glob(filepath.Join(own, "volumes", "kubernetes.io~*", "*"))
 	for _, dir := range dirs {
 		s := p.size(dir)
 		if device(dir) == device(p.cfg.RootDir) {
@@ -408,30 +428,33 @@ func (p *Provider) size(dir string) *statsapi.FsStats {
 	return s
 }
 
-// measure adds up the blocks and inodes below a directory, each inode once, within its file system. What vanishes or
-// cannot be read meanwhile is not counted.
-func measure(dir string) *statsapi.FsStats {
+// measure adds up the blocks and inodes of files and below directories, each inode once, within their file systems. What
+// vanishes or cannot be read meanwhile is not counted.
+func measure(paths ...string) *statsapi.FsStats {
 	var bytes, inodes uint64
-	seen, own := map[uint64]bool{}, device(dir)
-	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error { // which returns no errors but SkipDir
-		if err != nil {
+	seen := map[uint64]bool{}
+	for _, path := range paths {
+		own := device(path)
+		_ = filepath.WalkDir(path, func(_ string, d fs.DirEntry, err error) error { // which returns no errors but SkipDir
+			if err != nil {
+				return nil
+			}
+			info, err := d.Info()
+			if err != nil {
+				return nil
+			}
+			st, ok := info.Sys().(*syscall.Stat_t)
+			switch {
+			case !ok || seen[st.Ino]:
+				return nil
+			case uint64(st.Dev) != own && d.IsDir():
+				return filepath.SkipDir
+			}
+			seen[st.Ino] = true
+			bytes += uint64(st.Blocks) * 512 // stat's unit, independent of the file system's block
+			inodes++
 			return nil
-		}
-		info, err := d.Info()
-		if err != nil {
-			return nil
-		}
-		st, ok := info.Sys().(*syscall.Stat_t)
-		switch {
-		case !ok || seen[st.Ino]:
-			return nil
-		case uint64(st.Dev) != own && d.IsDir():
-			return filepath.SkipDir
-		}
-		seen[st.Ino] = true
-		bytes += uint64(st.Blocks) * 512 // stat's unit, independent of the file system's block
-		inodes++
-		return nil
-	})
+		})
+	}
 	return &statsapi.FsStats{Time: metav1.Now(), UsedBytes: &bytes, InodesUsed: &inodes}
 }

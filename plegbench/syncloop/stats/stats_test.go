@@ -96,7 +96,7 @@ func newFake(mountpoint string) *fakeCRI {
 				Attributes: &runtimeapi.ContainerAttributes{Id: "c2"},
 				Cpu:        &runtimeapi.CpuUsage{Timestamp: 100e9, UsageCoreNanoSeconds: v64(4e9)},
 				Memory: &runtimeapi.MemoryUsage{
-					WorkingSetBytes: v64(3 << 20), UsageBytes: v64(4 << 20), RssBytes: v64(1 << 20),
+					WorkingSetBytes: v64(3 << 20), UsageBytes: v64(4 << 20), RssBytes: v64(1 << 20), AvailableBytes: v64(0),
 				},
 				WritableLayer: &runtimeapi.FilesystemUsage{Timestamp: 90e9, UsedBytes: v64(8192), InodesUsed: v64(3)},
 			},
@@ -154,6 +154,8 @@ func TestPods(t *testing.T) {
 	cache := filepath.Join(rootDir, "pods/u2/volumes/kubernetes.io~empty-dir/cache")
 	looptest.Write(t, filepath.Join(cache, "a"), strings.Repeat("x", 9000))
 	looptest.Must(t, os.Link(filepath.Join(cache, "a"), filepath.Join(cache, "again")))
+	hosts := filepath.Join(rootDir, "pods/u2/etc-hosts")
+	looptest.Write(t, hosts, "127.0.0.1 localhost\n")
 	pods := summary(t, p).Pods
 	ours := map[string]string{container.OwnerLabel: "node-1"}
 	compare(t, []map[string]string{ours, ours, ours}, cri.selectors)
@@ -173,48 +175,41 @@ func TestPods(t *testing.T) {
 	compare(t, memory, web.Memory)
 	compare(t, &statsapi.FsStats{UsedBytes: new(uint64(8192)), InodesUsed: new(uint64(3))}, web.Containers[0].Rootfs)
 	logs, volume := web.Containers[0].Logs, web.VolumeStats[0]
-	if *logs.UsedBytes < 5000 || *logs.InodesUsed != 2 {
+	if *logs.UsedBytes < 5000 || *logs.InodesUsed != 1 {
 		t.Errorf("logs %+v", logs)
 	}
 	if volume.Name != "cache" || *volume.UsedBytes < 9000 || *volume.UsedBytes > 17000 || *volume.InodesUsed != 2 {
 		t.Errorf("volume %s: %d bytes, %d inodes", volume.Name, *volume.UsedBytes, *volume.InodesUsed)
 	}
 	compare(t, &statsapi.FsStats{
-		UsedBytes: new(8192 + *logs.UsedBytes + *volume.UsedBytes), InodesUsed: new(uint64(7)),
+		UsedBytes: new(8192 + *logs.UsedBytes + *volume.UsedBytes + *measure(hosts).UsedBytes), InodesUsed: new(uint64(7)),
 	}, web.EphemeralStorage)
 }
 
-// TestSandboxes has a runtime with figures of sandboxes: of one as a whole, and of another only of its container.
-func TestSandboxes(t *testing.T) {
+// TestNetworks has a runtime that knows the network of one pod, and then one that knows none.
+func TestNetworks(t *testing.T) {
 	cri := newFake("/nowhere")
-	usage := &runtimeapi.CpuUsage{UsageCoreNanoSeconds: v64(5e9), UsageNanoCores: v64(7)}
-	memory := &runtimeapi.MemoryUsage{WorkingSetBytes: v64(9), AvailableBytes: v64(1)}
 	eth0 := &runtimeapi.NetworkInterfaceUsage{Name: "eth0", RxBytes: v64(1), TxBytes: v64(2), RxErrors: v64(3)}
-	of := func(id string, linux *runtimeapi.LinuxPodSandboxStats) *runtimeapi.PodSandboxStats {
-		return &runtimeapi.PodSandboxStats{Attributes: &runtimeapi.PodSandboxAttributes{Id: id}, Linux: linux}
-	}
-	cri.stats[0].Swap = &runtimeapi.SwapUsage{SwapUsageBytes: v64(4), SwapAvailableBytes: v64(5)}
-	cri.pods = []*runtimeapi.PodSandboxStats{
-		of("s1", &runtimeapi.LinuxPodSandboxStats{
-			Cpu: usage, Memory: memory, Network: &runtimeapi.NetworkUsage{
-				DefaultInterface: eth0, Interfaces: []*runtimeapi.NetworkInterfaceUsage{eth0},
-			},
-		}),
-		of("s2", &runtimeapi.LinuxPodSandboxStats{Containers: cri.stats[:1]}),
-	}
-	cri.stats = nil
+	cri.pods = []*runtimeapi.PodSandboxStats{{
+		Attributes: &runtimeapi.PodSandboxAttributes{Metadata: cri.sandboxes[1].GetMetadata()},
+		Linux: &runtimeapi.LinuxPodSandboxStats{Network: &runtimeapi.NetworkUsage{
+			DefaultInterface: eth0, Interfaces: []*runtimeapi.NetworkInterfaceUsage{eth0},
+		}},
+	}}
 	p, _, _ := newProvider(t, cri)
-	pods := summary(t, p).Pods
-	db, web := pods[0], pods[1]
-	compare(t, &statsapi.CPUStats{UsageCoreNanoSeconds: new(uint64(5e9)), UsageNanoCores: new(uint64(7))}, db.CPU)
-	compare(t, &statsapi.MemoryStats{WorkingSetBytes: new(uint64(9)), AvailableBytes: new(uint64(1))}, db.Memory)
 	one := statsapi.InterfaceStats{
 		Name: "eth0", RxBytes: new(uint64(1)), TxBytes: new(uint64(2)), RxErrors: new(uint64(3)),
 	}
-	compare(t, &statsapi.NetworkStats{InterfaceStats: one, Interfaces: []statsapi.InterfaceStats{one}}, db.Network)
-	compare(t, &statsapi.CPUStats{UsageCoreNanoSeconds: new(uint64(4e9))}, web.CPU)
-	compare(t, &statsapi.SwapStats{SwapUsageBytes: new(uint64(4))}, web.Swap)
-	compare(t, (*statsapi.NetworkStats)(nil), web.Network)
+	for _, want := range []*statsapi.NetworkStats{
+		{InterfaceStats: one, Interfaces: []statsapi.InterfaceStats{one}}, nil,
+	} {
+		s, err := p.SummaryWithNetworks(t.Context())
+		looptest.Must(t, err)
+		compare(t, want, s.Pods[0].Network)
+		compare(t, (*statsapi.NetworkStats)(nil), s.Pods[1].Network)
+		compare(t, (*statsapi.NetworkStats)(nil), summary(t, p).Pods[0].Network)
+		cri.pods = nil
+	}
 }
 
 // TestCgroups reads the node and the pod web where control groups are of either version; only the root of version 2
@@ -294,7 +289,8 @@ func TestRates(t *testing.T) {
 func TestSummaryIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cri := newFake("/nowhere")
-		p, _, _ := newProvider(t, cri)
+		p, rootDir, _ := newProvider(t, cri)
+		looptest.Must(t, os.MkdirAll(filepath.Join(rootDir, "pods/u2/volumes/kubernetes.io~empty-dir/cache"), 0o755))
 		begin := time.Now()
 		for range 10 {
 			cores := summary(t, p).Node.CPU.UsageNanoCores
