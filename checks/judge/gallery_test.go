@@ -257,31 +257,6 @@ func eachString(v any, visit func(string)) {
 	}
 }
 
-// TestJournalAddsNoCause compares the causes of a node whose journal is calm, or cannot be read, with those of one
-// without a journal.
-func TestJournalAddsNoCause(t *testing.T) {
-	codes := func(in *facts.Input) (all []string) {
-		for _, c := range Judge(in) {
-			all = append(all, c.Code)
-		}
-		return all
-	}
-	for name, in := range gallery() {
-		if in.Journal != nil {
-			continue
-		}
-		want := codes(in)
-		for _, line := range []string{`JournalProblem = "permission denied"`, "journal calm"} {
-			if err := change(in, line); err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(want, codes(in)); diff != "" {
-				t.Errorf("%s, %s: %s", name, line, diff)
-			}
-		}
-	}
-}
-
 // TestStepsWithoutSystemd has what is found on a host with systemd once more on one without.
 func TestStepsWithoutSystemd(t *testing.T) {
 	for name, in := range gallery() {

@@ -2,7 +2,6 @@ package probes
 
 import (
 	"context"
-	"errors"
 	"os"
 	"slices"
 	"strings"
@@ -51,11 +50,6 @@ func TestRun(t *testing.T) {
 		cancel time.Duration // of the command; 0 for never
 	}{
 		{name: "found", read: fine, want: facts.Reading[host.Clock]{Value: host.Clock{Synchronised: true}, OK: true}},
-		{
-			name: "a part",
-			read: func(context.Context) (host.Clock, error) { return host.Clock{MaxError: 1}, errors.New("no permission") },
-			want: facts.Reading[host.Clock]{Value: host.Clock{MaxError: 1}, Missing: "no permission"},
-		},
 		{
 			name: "does not apply",
 			read: func(context.Context) (host.Clock, error) { return host.Clock{}, skip{"none here"} },

@@ -166,24 +166,20 @@ main.main()
 func TestWaits(t *testing.T) {
 	const table = `
 select | ttrpc.(*Client).Call ttrpc.(*Client).dispatch a.io/a.f | ttrpc | the shim's reply (ttrpc client 0xc000001000)
-select | a.io/grpc.(*ClientConn).Invoke a.io/c.Get | grpc | a reply over gRPC
 syscall | os/exec.(*Cmd).Wait a.io/oci.(*runtimeOCI).StopContainer | runc | the OCI runtime (StopContainer)
 syscall | os/exec.(*Cmd).Wait a.io/a.Do | child | a child process
 semacquire | sync.(*Mutex).lockSlow a.io/a.(*T).Do | lock | lock 0xc000001000 of T
 syscall | syscall.Fdatasync go.etcd.io/bbolt.fdatasync | fsync | the disk (fdatasync)
 syscall | golang.org/x/sys/unix.Mount a.io/a.Do | mount | a mount
-syscall | golang.org/x/sys/unix.Unmount a.io/a.Do | umount | an unmount
 select | net/http.(*persistConn).roundTrip a.io/b.f a.io/client.(*Client).Get | network | dockerd's reply to Get (HTTP)
 chan send | a.io/a.Do | channel | a channel, to send
 sync.Cond.Wait | sync.(*Cond).Wait a.io/a.(*T).Do a.io/a.(*T).Call | condition | a condition
 sleep | time.Sleep a.io/a.retry a.io/a.Do | sleep | a time
-syscall | syscall.Syscall6 a.io/a.Do | syscall | a system call
 running | a.io/a.Do | nothing | nothing: at work
 select, 5 minutes | a.io/a.(*T).loop a.io/a.Start.func1 | idle
 chan receive | a.io/a.(*T).loop k8s.io/util/wait.Until a.io/a.Start.func1 | idle
 sync.Cond.Wait | sync.runtime_notifyListWait sync.(*Cond).Wait a.io/a.(*T).loop | idle
 chan send | a.io/a.(*T).loop | channel | a channel, to send
-semacquire | sync.runtime_SemacquireMutex sync.(*Mutex).lockSlow a.io/a.(*T).loop | lock | lock 0xc000001000 of T
 syscall | syscall.Syscall os.Stat a.io/a.(*T).loop | disk | a file system (Stat)
 chan receive | a.io/a.wait a.io/a.(*T).Do a.io/a.(*T).Serve | channel | a channel
 running | a.io/a.(*T).loop | nothing | nothing: at work`

@@ -2,12 +2,15 @@ package stacks
 
 import (
 	"bytes"
-	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"reflect"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/journal/textlog"
 )
 
 // differ is cmp.Diff, quick for equal lists.
@@ -74,16 +78,6 @@ func TestReadSeveral(t *testing.T) {
 		last := dumps[len(dumps)-1].Goroutines
 		if diff := cmp.Diff(want[1:], last[1:]); diff != "" || last[0].ID != 4711 {
 			t.Errorf("%s: %s", name, diff)
-		}
-	}
-	// Of two dumps that are written at the same time, one is read.
-	var mixed strings.Builder
-	for line := range strings.SplitSeq(first, "\n") {
-		mixed.WriteString(short + line + "\n" + crio(line))
-	}
-	for _, d := range readAll(t, "x", mixed.String()) {
-		if !strings.Contains(d.Source.Cut, "another process wrote a dump at the same time") {
-			t.Errorf("mixed: %+v", d.Source)
 		}
 	}
 }
@@ -180,11 +174,6 @@ func TestReadNoDump(t *testing.T) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := Read(ctx, "x", strings.NewReader("x")); !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
 }
 
 func FuzzRead(f *testing.F) {
@@ -212,4 +201,234 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 	})
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// realDump returns the dump of a containerd 1.6.20 in which eleven calls wait for the lock of a container.
+func realDump(t testing.TB) string {
+	t.Helper()
+	packed, err := os.ReadFile("testdata/dumps/update-stopped-shim-1.6.txt.zst")
+	must(t, err)
+	r, _, err := textlog.Unpack(bytes.NewReader(packed))
+	must(t, err)
+	defer r.Close()
+	b, err := io.ReadAll(r)
+	must(t, err)
+	return string(b)
+}
+
+func readAll(t testing.TB, name, text string) []*Dump {
+	t.Helper()
+	dumps, err := Read(t.Context(), name, strings.NewReader(text))
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return dumps
+}
+
+func quoteJSON(s string) string {
+	b, err := json.Marshal(s)
+	if err != nil {
+		panic(err)
+	}
+	return string(b)
+}
+
+const (
+	stamp = "2026-11-23T03:17:45.561967Z"
+	short = "Nov 23 03:17:45 node-1 containerd[812]: "
+	// foreign is a line of another sender.
+	foreign = "Nov 23 03:17:45 node-1 kubelet[99]: I1123 03:17:45.000000 99 kubelet.go:1] \"goroutine (x)\" f(x)\n"
+	end     = "\n=== END goroutine stack dump ==="
+)
+
+// logrus returns a dump as containerd logs it.
+func logrus(dump string) string {
+	return `time="` + stamp + `" level=info msg=` + strconv.Quote("=== BEGIN goroutine stack dump ===\n"+dump+end)
+}
+
+// An entry returns a line, or a piece of one, as a log has it.
+type entry func(s string) string
+
+func prefixed(prefix string) entry {
+	return func(s string) string { return prefix + s + "\n" }
+}
+
+func journalJSON(s string) string {
+	return `{"__CURSOR":"s=1","__REALTIME_TIMESTAMP":"1795403865561967","SYSLOG_IDENTIFIER":"containerd","MESSAGE":` +
+		quoteJSON(s) + `,"_PID":"812","PRIORITY":"6"}` + "\n"
+}
+
+func exported(s string) string {
+	return "__CURSOR=s=1\n__REALTIME_TIMESTAMP=1795403865561967\nPRIORITY=6\nMESSAGE=" + s +
+		"\nSYSLOG_IDENTIFIER=containerd\n_PID=812\n_TRANSPORT=stdout\n\n"
+}
+
+func docker(s string) string {
+	return `{"log":` + quoteJSON(s) + `,"stream":"stderr","time":"` + stamp + `"}` + "\n"
+}
+
+// each returns the lines of text as entries, with entries of other senders between them. Empty lines are left out, as
+// the journal does.
+func each(text string, e entry) string {
+	var b strings.Builder
+	for i, line := range strings.Split(text, "\n") {
+		if line != "" {
+			b.WriteString(e(line))
+		}
+		if i%7 == 0 {
+			b.WriteString(other(e))
+		}
+	}
+	return b.String()
+}
+
+// other returns an entry of another sender; nothing if entries do not state theirs.
+func other(e entry) string {
+	s := e("goroutine created by f(x)")
+	if changed := strings.NewReplacer("812", "99", "stderr", "stdout").Replace(s); changed != s {
+		return changed
+	}
+	return ""
+}
+
+// split returns a record as a log splits it at n bytes, with entries of other senders between the pieces. Journald
+// removes a blank at the end of a piece.
+func split(record string, n int, e entry) string {
+	var b strings.Builder
+	for ; len(record) > n; record = record[n:] {
+		piece := record[:n]
+		if n == lineMax {
+			piece = strings.TrimSuffix(piece, " ")
+		}
+		b.WriteString(e(piece) + other(e))
+	}
+	return b.String() + e(record)
+}
+
+// wrappings returns a dump as it stands in logs, and which of pid and time each states: i, t.
+func wrappings(dump string) map[string][2]string {
+	logrus := logrus(dump)
+	logrusJSON := `{"level":"info","msg":` + quoteJSON("=== BEGIN goroutine stack dump ===\n"+dump+end) +
+		`,"time":"` + stamp + `"}`
+	record := "time=\"2026-11-23T03:17:46Z\" level=info msg=\"StopContainer for \\\"x\\\" (y)\"\n"
+	line := func(s string) string { return docker(s + "\n") }
+	return map[string][2]string{
+		"bare":            {dump, ""},
+		"crash":           {"SIGQUIT: quit\nPC=0x1 m=0 sigcode=0\n\n" + dump + "\nrax 0x1\n", ""},
+		"logrus":          {record + logrus + "\n" + record, "t"},
+		"logrus JSON":     {logrusJSON + "\n", "t"},
+		"short":           {each(dump, prefixed(short)), "i"},
+		"short, logrus":   {split(logrus, lineMax, prefixed(short)), "it"},
+		"export, logrus":  {split(logrus, lineMax, exported), "it"},
+		"JSON, logrus":    {split(logrus, lineMax, journalJSON), "it"},
+		"rsyslog, logrus": {split(logrus, 8096, prefixed(short)), "it"},
+		"CRI, logrus":     {split(logrus, 16<<10, prefixed(stamp+" stderr P ")), "t"},
+		"docker":          {each(dump, line), "t"},
+	}
+}
+
+func TestReadWrappings(t *testing.T) {
+	text := realDump(t)
+	want := readAll(t, "x", text)[0]
+	if n := strings.Count("\n"+text, "\ngoroutine "); len(want.Goroutines) != n || n < 100 {
+		t.Fatalf("got %d goroutines of %d", len(want.Goroutines), n)
+	}
+	for name, w := range wrappings(text) {
+		t.Run(name, func(t *testing.T) {
+			got := readAll(t, "x", w[0])
+			if len(got) != 1 {
+				t.Fatalf("got %d dumps, first %+v", len(got), got[0].Source)
+			}
+			if diff := differ(want.Goroutines, got[0].Goroutines); diff != "" {
+				t.Error(diff)
+			}
+			source := checks.StackSource{
+				Name: "x", Process: "containerd", Role: "runtime", Goroutines: len(want.Goroutines),
+			}
+			if strings.Contains(w[1], "i") {
+				source.PID = 812
+			}
+			at := got[0].Source.CapturedAt
+			if strings.Contains(w[1], "t") != (at != nil && at.UnixMicro() == 1795403865561967) {
+				t.Errorf("captured at %v", at)
+			}
+			got[0].Source.CapturedAt = nil
+			if diff := cmp.Diff(source, got[0].Source); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// made returns f(0) to f(n-1), made as they are read.
+func made(n int, f func(i int) []byte) io.Reader {
+	r, w := io.Pipe()
+	go func() {
+		for i := range n {
+			if _, err := w.Write(f(i)); err != nil {
+				return
+			}
+		}
+		w.Close()
+	}()
+	return r
+}
+
+// TestReadLarge reads hostile and large input to its end in bounded memory, and counts goroutines that are not kept.
+func TestReadLarge(t *testing.T) {
+	repeat := func(n int, head, text string) io.Reader {
+		b := []byte(text)
+		return io.MultiReader(strings.NewReader(head), made(n, func(int) []byte { return b }))
+	}
+	const start = "goroutine 1 [select]:\nmain.f(0x1)\n\t/x/main.go:5 +0x1d\n"
+	block := strings.Repeat("0123456789abcde(", 4096)
+	for name, test := range map[string]struct {
+		r     io.Reader
+		count int // of goroutines
+		keeps int
+		cut   string
+		heap  int64 // MiB that are allocated in all, at most; 0: any number, since goroutines are kept
+	}{
+		"line of 65 MB":     {repeat(1000, "", block), 0, 0, "", 8},
+		"quote without end": {repeat(500, `msg="goroutine 1 [select]:\n`, block), 1, 1, "no end", 8},
+		"100,000 frames":    {repeat(1e5, start, start[22:]), 1, 1, "inside", 4},
+		"journal's entry":   {repeat(500, "__CURSOR=x\nMESSAGE\n\xff\xff\xff\x7f\x00\x00\x00\x00", block), 0, 0, "", 8},
+		"200,000": {made(200_000, func(i int) []byte {
+			return fmt.Appendf(nil, "goroutine %d [select]:\nmain.(*T).f(0xc%09x)\n\t/x/main.go:5\n", i+1, i)
+		}), 200_000, maxGoroutines, "50000 goroutines are counted but not kept", 0},
+		"all different": {made(30_000, func(i int) []byte {
+			return fmt.Appendf(nil, "goroutine %d [select]:\n%smain.f%d()\n\t/x/main.go:5\n"+
+				"created by main.main\n\t/x/main.go:5 +0x1\n", i+1, strings.Repeat(start[22:], i%9), i)
+		}), 30_000, 1000, "too many different stacks", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var before, after, kept runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&before)
+			dumps, _ := Read(t.Context(), "x", test.r)
+			runtime.ReadMemStats(&after)
+			runtime.GC()
+			runtime.ReadMemStats(&kept)
+			allocated := int64(after.TotalAlloc-before.TotalAlloc) >> 20
+			held := (int64(kept.HeapAlloc) - int64(before.HeapAlloc)) >> 20
+			if t.Logf("%d MiB allocated, %d kept", allocated, held); held > 24 || test.heap > 0 && allocated > test.heap {
+				t.Errorf("%d MiB allocated, %d kept", allocated, held)
+			}
+			d := &Dump{}
+			if len(dumps) > 0 {
+				d = dumps[0]
+			}
+			if len(dumps) > 1 || d.Source.Goroutines != test.count || len(d.Goroutines) < test.keeps ||
+				!strings.Contains(d.Source.Cut, test.cut) {
+				t.Errorf("%d dumps, %d goroutines kept of %+v", len(dumps), len(d.Goroutines), d.Source)
+			}
+		})
+	}
 }

@@ -1,0 +1,199 @@
+package fake
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// ask makes one call with a deadline of a minute, and returns its code and how long it took by the bubble's clock,
+// unless that is no time.
+func ask(t *testing.T, call func(context.Context) error) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	start := time.Now()
+	outcome := codeOf(call(ctx)).String()
+	if took := time.Since(start); took > 0 {
+		outcome += " " + took.String()
+	}
+	return outcome
+}
+
+func (c *client) version(ctx context.Context) error {
+	_, err := c.Version(ctx, &runtimeapi.VersionRequest{})
+	return err
+}
+
+func TestFaultTimes(t *testing.T) {
+	const s = Duration(time.Second)
+	for _, test := range []struct {
+		name  string
+		fault Fault
+		want  string // when Version is called after New, and the outcome of that
+	}{
+		{"hang", Fault{Hang: true}, "0s DeadlineExceeded 1m0s, 1h DeadlineExceeded 1m0s"},
+		{"delay", Fault{Delay: 5 * s}, "0s OK 5s"},
+		{"delay, then error", Fault{Delay: s, Error: "Unavailable"}, "0s Unavailable 1s"},
+		{
+			"from and until",
+			Fault{Error: "Unavailable: not yet", From: 10 * s, Until: 20 * s},
+			"9s OK, 10s Unavailable, 19s Unavailable, 20s OK",
+		},
+		{
+			"every and for, counted from From",
+			Fault{Error: "Unavailable", From: 5 * s, Every: 40 * s, For: 15 * s},
+			"0s OK, 5s Unavailable, 19s Unavailable, 20s OK, 44s OK, 45s Unavailable",
+		},
+		{"after and first", Fault{Error: "Unavailable", After: 1, First: 1}, "0s OK, 0s Unavailable, 0s OK"},
+		{
+			"calls before From do not count",
+			Fault{Error: "Unavailable", From: 10 * s, After: 1},
+			"0s OK, 10s OK, 11s Unavailable",
+		},
+		{"thaw", Fault{Hang: true, Thaw: true, From: 10 * s, Every: 40 * s, For: 15 * s}, "12s OK 13s, 26s OK"},
+		{"thaw at until", Fault{Hang: true, Thaw: true, Until: 7 * s}, "3s OK 4s"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				test.fault.RPC = cmp.Or(test.fault.RPC, "Version")
+				start := time.Now()
+				c := serve(t, Scenario{Name: "faulty", Faults: []Fault{test.fault}})
+				for call := range strings.SplitSeq(test.want, ", ") {
+					at, want, _ := strings.Cut(call, " ")
+					after, err := time.ParseDuration(at)
+					if err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(time.Until(start.Add(after)))
+					if got := ask(t, c.version); got != want {
+						t.Errorf("after %s: %s, want %s", at, got, want)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A client is the generated client of a served scenario.
+type client struct {
+	runtimeapi.RuntimeServiceClient
+	server *Server
+}
+
+// serve serves a scenario in memory until the test ends.
+func serve(t *testing.T, s Scenario) *client {
+	t.Helper()
+	srv := must(New(s))(t)
+	lis := bufconn.Listen(1 << 20)
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(lis) }()
+	conn := must(grpc.NewClient("passthrough:///bufconn", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }),
+	))(t)
+	t.Cleanup(func() {
+		_ = conn.Close()
+		srv.Stop()
+		if err := <-served; err != nil {
+			t.Errorf("Serve after Stop: %v", err)
+		}
+	})
+	return &client{runtimeapi.NewRuntimeServiceClient(conn), srv}
+}
+
+func codeOf(err error) codes.Code { return status.Code(err) }
+
+// must fails the test on an error and returns the answer otherwise.
+func must[T any](answer T, err error) func(t *testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer
+	}
+}
+
+// TestSlowStreamEnds has a subscriber that does not read: flow control stops the stream, the backlog fills, and the
+// stream ends with an error after which the caller must list again.
+func TestSlowStreamEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := serve(t, Scenario{Name: "empty"})
+		stream := must(c.GetContainerEvents(t.Context(), &runtimeapi.GetEventsRequest{}))(t)
+		synctest.Wait()
+		large := &runtimeapi.ContainerEventResponse{ContainerId: strings.Repeat("x", 64<<10)}
+		for range 3 * eventBacklog {
+			c.server.store.mu.Lock()
+			c.server.store.send(large)
+			c.server.store.mu.Unlock()
+			synctest.Wait()
+		}
+		if len(c.server.store.watchers) > 0 {
+			t.Fatal("the stream that nobody reads is still subscribed")
+		}
+		for {
+			if _, err := stream.Recv(); err != nil {
+				if codeOf(err) != codes.ResourceExhausted {
+					t.Errorf("the stream ended with %v", err)
+				}
+				return
+			}
+		}
+	})
+}
+
+// TestListen listens in the place of a stale socket, and of nothing else. A client that connects and sends nothing is cut
+// off at once by stop, and not after the two minutes for which gRPC waits.
+func TestListen(t *testing.T) {
+	dir := t.TempDir()
+	path, file := filepath.Join(dir, "cri.sock"), filepath.Join(dir, "file")
+	listen := func(path string) (stop func(), err error) {
+		return Listen(t.Context(), must(New(Scenario{Name: "small"}))(t), path)
+	}
+	stale := must(net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"}))(t)
+	stale.SetUnlinkOnClose(false)
+	must(0, errors.Join(stale.Close(), os.WriteFile(file, []byte("precious"), 0o600)))(t)
+	stop := must(listen(path))(t)
+	for path, want := range map[string]string{path: "another process listens there already", file: "is not a socket"} {
+		if _, err := listen(path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", path, err, want)
+		}
+	}
+	if info := must(os.Lstat(path))(t); info.Mode() != os.ModeSocket|socketMode {
+		t.Errorf("the socket has mode %v", info.Mode())
+	}
+	conn := must(net.Dial("unix", path))(t)
+	stopped := make(chan bool)
+	go func() {
+		stop()
+		stop() // again does nothing
+		close(stopped)
+	}()
+	select {
+	case <-stopped:
+	case <-time.After(time.Minute):
+		t.Fatal("stop waits for the client")
+	}
+	if _, err := os.Lstat(path); err == nil {
+		t.Error("the socket is still there")
+	}
+	if _, err := io.Copy(io.Discard, conn); err != nil && !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the connection after stop: %v", err)
+	}
+}
