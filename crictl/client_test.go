@@ -131,9 +131,6 @@ func TestDialOutcomes(t *testing.T) {
 				var back atomic.Bool
 				returned := c.dial
 				c.dial = func(ctx context.Context, p string) (net.Conn, error) {
-					if p != "/run/fake.sock" {
-						t.Errorf("dialled %q", p)
-					}
 					if back.Load() {
 						return returned(ctx, p)
 					}

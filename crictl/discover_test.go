@@ -110,20 +110,10 @@ func TestDiscover(t *testing.T) {
 			},
 		},
 		{
-			name: "only another node's kubelet",
+			name: "another node's kubelet, one with the set-user-ID bit, one that gave root away, and the node's",
 			host: host{
-				"812 kubelet":     "kubelet --container-runtime-endpoint=/run/kind.sock",
-				"proc/812/status": "NSpid:\t812\t199\n", crioSocket: "socket",
-			},
-			want: Endpoint{"unix://" + crioSocket, SourceWellKnown, "CRI-O"},
-			tried: []string{
-				"kubelet (pid 812): runs in another pid namespace", "/etc/crictl.yaml: does not exist",
-				containerdSocket + ": does not exist",
-			},
-		},
-		{
-			name: "a kubelet with the set-user-ID bit, one that gave root away, and the node's, before crictl.yaml",
-			host: host{
+				"700 kubelet":     "kubelet --container-runtime-endpoint=/run/kind.sock",
+				"proc/700/status": "NSpid:\t700\t199\n",
 				"701 kubelet":     "kubelet --container-runtime-endpoint=/run/evil.sock",
 				"proc/701/status": "Name:\tkubelet\nUid:\t4000000000\t0\t0\t0\n",
 				"702 kubelet":     "kubelet --container-runtime-endpoint=/run/evil.sock",
@@ -133,7 +123,8 @@ func TestDiscover(t *testing.T) {
 			},
 			want: Endpoint{"unix:///run/good.sock", SourceKubelet, "of the running kubelet (pid 812)"},
 			tried: []string{
-				"kubelet (pid 701): runs as user 4000000000", "kubelet (pid 702): runs as user 4000000000",
+				"kubelet (pid 700): runs in another pid namespace", "kubelet (pid 701): runs as user 4000000000",
+				"kubelet (pid 702): runs as user 4000000000",
 			},
 			notTaken: 2,
 		},

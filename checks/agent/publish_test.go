@@ -447,18 +447,15 @@ func TestBound(t *testing.T) {
 
 // TestHeartbeats looks at a node for two hours: how often does the API server have to write?
 func TestHeartbeats(t *testing.T) {
-	for name, tt := range map[string]struct {
-		summary     func(look int) string
-		least, most int
-	}{
-		"nothing changes":      {func(int) string { return "same" }, 20, 25},
-		"each look is another": {func(look int) string { return fmt.Sprint(look) }, 115, 121},
+	for most, summary := range map[int]func(look int) string{
+		25:  func(int) string { return "nothing changes" },
+		121: func(look int) string { return fmt.Sprint("each look is another: ", look) },
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			api := newServer()
 			p, _, _ := run(t, api)
 			for look := range 240 {
-				c := checks.Cause{Code: "C", Severity: checks.Critical, Summary: tt.summary(look)}
+				c := checks.Cause{Code: "C", Severity: checks.Critical, Summary: summary(look)}
 				r := report("00:00:00", checks.Unhealthy, c)
 				r.GeneratedAt = time.Now()
 				p.Publish(r, nil)
@@ -466,11 +463,9 @@ func TestHeartbeats(t *testing.T) {
 			}
 			synctest.Wait()                    // the server may be answering just now
 			got := len(api.asked["nodes"]) - 1 // the first asks what is there
-			if got < tt.least || got > tt.most {
-				t.Errorf("%s: %d writes", name, got)
-			}
-			if late := time.Since(conditions(t, api)[0].LastHeartbeatTime.Time); late > 7*time.Minute {
-				t.Errorf("%s: last heartbeat %v ago", name, late)
+			late := time.Since(conditions(t, api)[0].LastHeartbeatTime.Time)
+			if got < most*4/5 || got > most || late > 7*time.Minute {
+				t.Errorf("%d writes, want at most %d; last heartbeat %v ago", got, most, late)
 			}
 		})
 	}

@@ -160,8 +160,6 @@ func TestHostile(t *testing.T) {
 	}
 	z, _ := zstd.NewWriter(nil, zstd.WithWindowSize(64<<20), zstd.WithSingleSegment(false))
 	wide := z.EncodeAll(make([]byte, 65<<20), nil)
-	z, _ = zstd.NewWriter(nil)
-	short := z.EncodeAll(make([]byte, 1), nil)
 	link := tar.Header{Name: "a", Typeflag: tar.TypeSymlink, Linkname: "/etc/shadow"}
 	above := tar.Header{Name: "../x/", Typeflag: tar.TypeDir}
 	for name, tt := range map[string]struct {
@@ -169,7 +167,6 @@ func TestHostile(t *testing.T) {
 		want    string
 	}{
 		"absolute":     {evil(t, reg("/etc/passwd")), `"/etc/passwd" is not a path of a file below it`},
-		"newline":      {evil(t, reg("a\nb")), `"a\nb" is not a path of a file below it`},
 		"long":         {evil(t, reg(strings.Repeat("x", 300))), "a path in it is longer than 255 bytes"},
 		"symlink":      {evil(t, link), `"a" is neither a file nor a folder`},
 		"folder above": {evil(t, above), `"../x/" is not a path of a file below it`},
@@ -179,7 +176,6 @@ func TestHostile(t *testing.T) {
 		"bomb":         {evil(t, tar.Header{Name: "a", Size: 90 << 20}), "it unpacks to more than 1000 times its size"},
 		"wide window":  {wide, "it needs more than 8 MiB of memory to unpack"},
 		"no file":      {evil(t), "it holds no file"},
-		"no tar":       {short, "it is cut off or damaged before its first file ends: unexpected EOF"},
 		"text":         {[]byte("kdiag"), "it is neither a .tar.zst nor a .tgz"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -194,36 +190,18 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// TestRepacked reads what tar packed: folders, ./, no manifest.
-func TestRepacked(t *testing.T) {
-	b := opened(t, evil(t, tar.Header{Name: "./", Typeflag: tar.TypeDir},
-		tar.Header{Name: "./a/", Typeflag: tar.TypeDir}, tar.Header{Name: "./a/b", Size: 3}))
-	want := []string{"the archive has no manifest.json: it was not written to its end"}
-	if diff := cmp.Diff(want, b.Manifest.Problems); diff != "" || b.Manifest.Status != checks.Unknown ||
-		len(b.Manifest.Files) != 1 || b.Manifest.Files[0].Path != "a/b" || b.Manifest.Files[0].Bytes != 3 {
-		t.Error(diff, b.Manifest)
-	}
-}
-
 // TestForged compares files with a manifest that does not fit them.
 func TestForged(t *testing.T) {
 	packed, _ := pack(t, Options{}, [2]string{"a", "one"}, [2]string{"b", "two"}, [2]string{"c", "three"})
 	d, _ := zstd.NewReader(nil)
 	unpacked, err := d.DecodeAll(packed, nil)
 	must(t, err)
-	for _, tt := range []struct {
-		old, changed string
-		want         []string
-	}{
-		{"two", "TWO", []string{"b is not as it was packed"}},
-		{`"path": "c"`, `"path": "d"`, []string{"c is not as it was packed", "d is not as it was packed"}},
-	} {
-		z, _ := zstd.NewWriter(nil)
-		forged := z.EncodeAll(bytes.ReplaceAll(unpacked, []byte(tt.old), []byte(tt.changed)), nil)
-		b := opened(t, forged)
-		if diff := cmp.Diff(tt.want, b.Manifest.Problems); diff != "" || b.Intact || len(contents(t, b)) != 3 {
-			t.Error(diff)
-		}
+	forged := strings.NewReplacer("two", "TWO", `"path": "c"`, `"path": "d"`).Replace(string(unpacked))
+	z, _ := zstd.NewWriter(nil)
+	b := opened(t, z.EncodeAll([]byte(forged), nil))
+	want := []string{"b is not as it was packed", "c is not as it was packed", "d is not as it was packed"}
+	if diff := cmp.Diff(want, b.Manifest.Problems); diff != "" || b.Intact || len(contents(t, b)) != 3 {
+		t.Error(diff)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -285,30 +284,6 @@ func TestRun(t *testing.T) {
 			t.Errorf("%v %v are left of the logs", entries, err)
 		}
 	})
-}
-
-// TestChoose chooses of images by their names, the smallest first.
-func TestChoose(t *testing.T) {
-	for names, want := range map[string][]choice{
-		"registry.k8s.io/pause:3.10 registry.example/app:1 docker.io/library/alpine:3": {
-			{id: "2", name: "docker.io/library/alpine:3"}, {id: "0", name: "registry.k8s.io/pause:3.10", pause: true},
-		},
-		"quay.io/x/busybox@sha256:1 docker.io/library/alpine:3": {{id: "0", name: "quay.io/x/busybox@sha256:1"}},
-		"registry.example/app:1 registry.example/pausegame:1":   nil,
-	} {
-		var images []*runtimeapi.Image
-		for i, name := range strings.Fields(names) {
-			image := &runtimeapi.Image{Id: strconv.Itoa(i), Size: uint64(i), RepoTags: []string{name}}
-			if strings.Contains(name, "@") {
-				image.RepoTags, image.RepoDigests = nil, image.RepoTags
-			}
-			images = append(images, image)
-		}
-		slices.Reverse(images)
-		if diff := cmp.Diff(want, choose(images), cmp.AllowUnexported(choice{})); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", names, diff)
-		}
-	}
 }
 
 // TestIsLeftover has the sandboxes that TestEarlier does not have.

@@ -384,7 +384,10 @@ func TestTransparent(t *testing.T) {
 		"/runtime.v1.ImageService/PullImage", "/runtime.v9.NewService/Thing",
 	} {
 		for _, ctx := range []context.Context{ctx, metadata.AppendToOutgoingContext(t.Context(), "fail", "1")} {
-			message := "\x01\xff no message at all" + strings.Repeat("0123456789abcdef", 20<<20/16)
+			message := "\x01\xff no message at all"
+			if strings.HasSuffix(method, "/ListContainers") {
+				message = strings.Repeat("0123456789abcdef", 20<<20/16)
+			}
 			want := exchange(ctx, direct, method, message)
 			if diff := want.diff(exchange(ctx, through, method, message)); diff != "" || len(want.Messages) != 1 {
 				t.Errorf("%s (-direct +through the proxy):\n%.2000s", method, diff)

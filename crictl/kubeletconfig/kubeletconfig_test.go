@@ -270,11 +270,9 @@ func TestUnitArgs(t *testing.T) {
 			etc + ".d/1.conf": "[Service]\nEnvironment=X=1\n",
 		}, []string{"a"}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			if diff := gocmp.Diff(tt.want, unitArgs("kubelet.service", inMemory(tt.files))); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-		})
+		if diff := gocmp.Diff(tt.want, unitArgs("kubelet.service", inMemory(tt.files))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
 	}
 }
 
