@@ -17,8 +17,7 @@ import (
 )
 
 // TestEndToEndPublish publishes an incident to a real API server, to which KUBECONFIG_E2E names an administrator's
-// kubeconfig, with deploy/kubernetes applied: the agents have the rights of its service account, and kubectl describe
-// finds what they publish. Objects of the names in there are removed. CI has no API server, so this file is built with
+// kubeconfig, with deploy/kubernetes applied: the agents have the rights of its service account. Objects of the names in there are removed. CI has no API server, so this file is built with
 // the tag apiserver only.
 func TestEndToEndPublish(t *testing.T) {
 	admin := os.Getenv("KUBECONFIG_E2E")
@@ -42,14 +41,6 @@ func TestEndToEndPublish(t *testing.T) {
 		t.Fatal(err)
 	}
 	testPublish(t, api, agentOn(t, admin, nodeName))
-	described := kubectl(t, "describe", "node", nodeName)
-	for _, want := range []string{
-		"KdiagProblem", "KdiagRepair", fine, "onset: no RPC is answered", "gone: no RPC is answered",
-	} {
-		if !strings.Contains(described, want) {
-			t.Errorf("kubectl describe node lacks %q:\n%s", want, described)
-		}
-	}
 	for _, patch := range []struct{ node, body, refusal string }{
 		{"node-8", `{}`, "its own node only"}, // the first: it changes nothing while the policy is not in force yet
 		{nodeName, `{"metadata": {"labels": {"a": "b"}}}`, "nothing of a node but its conditions"},
@@ -89,14 +80,9 @@ func clients(t *testing.T, kubeconfig string) kubernetes.Interface {
 }
 
 // kubectl runs the one on the path, also when the test has ended.
-func kubectl(t *testing.T, args ...string) string {
+func kubectl(t *testing.T, args ...string) {
 	t.Helper()
-	var problems strings.Builder
-	cmd := exec.Command("kubectl", args...)
-	cmd.Stderr = &problems
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("kubectl %s: %v: %s", strings.Join(args, " "), err, problems.String())
+	if out, err := exec.Command("kubectl", args...).CombinedOutput(); err != nil {
+		t.Fatalf("kubectl %s: %v: %s", strings.Join(args, " "), err, out)
 	}
-	return string(out)
 }

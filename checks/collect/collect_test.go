@@ -144,9 +144,7 @@ func TestRunLeavesBehind(t *testing.T) {
 			one("hangs", true, func(context.Context, *Input, *files) error { <-forever; return nil }),
 			one("panics", true, func(context.Context, *Input, *files) error { panic("no") }),
 			one("absent", true, func(context.Context, *Input, *files) error { return absence("there is none") }),
-			one("fails", false, func(context.Context, *Input, *files) error {
-				return errors.New("permission denied")
-			}),
+			one("fails", false, func(context.Context, *Input, *files) error { return errors.New("permission denied") }),
 			one("large", true, func(_ context.Context, _ *Input, to *files) error {
 				to.add("large", "", redact.Text, strings.NewReader("0123456789more"))
 				return nil

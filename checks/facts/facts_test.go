@@ -15,14 +15,10 @@ func TestAmount(t *testing.T) {
 		want    uint64
 	}{
 		{"10%", 100},
-		{"0%", 0},
 		{"100Mi", 100 << 20},
 		{"1.5Gi", 3 << 29},
-		{"500M", 500_000_000},
 		{"2048", 2048},
-		{"-5%", 0},
 		{"NaN", 0},
-		{"Inf", 0},
 		{"1e300", 0},
 	} {
 		if got := Amount(tt.written, 1000); got != tt.want {

@@ -79,11 +79,6 @@ func randomise(r *rand.Rand, v reflect.Value, text string, oneOf int) {
 			*v = []time.Time{{}, v.Add(period), v.Add(-period), time.Unix(math.MaxInt32, 0)}[r.IntN(4)]
 		}
 		return
-	case *time.Duration:
-		if now {
-			*v = period
-		}
-		return
 	}
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -129,7 +124,7 @@ func randomise(r *rand.Rand, v reflect.Value, text string, oneOf int) {
 	case v.Kind() == reflect.String:
 		v.SetString(vocabulary()[r.IntN(len(vocabulary()))])
 	case v.CanInt():
-		v.SetInt([]int64{0, 1, -1, 'T', 'D', 70_000, 5e9, math.MaxInt64, math.MinInt64}[r.IntN(9)])
+		v.SetInt([]int64{0, 1, -1, 'T', 'D', 70_000, 5e9, math.MaxInt64, math.MinInt64, int64(period)}[r.IntN(10)])
 	case v.CanUint():
 		v.SetUint([]uint64{0, 1, 100, 'T', 'D', 70_000, math.MaxUint64}[r.IntN(7)])
 	case v.CanFloat():

@@ -1,9 +1,9 @@
 package fake
 
 import (
-	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -14,12 +14,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"sigs.k8s.io/yaml"
 )
 
 // ask makes one call with a deadline of a minute, and returns its code and how long it took by the bubble's clock,
@@ -49,30 +52,22 @@ func TestFaultTimes(t *testing.T) {
 		want  string // when Version is called after New, and the outcome of that
 	}{
 		{"hang", Fault{Hang: true}, "0s DeadlineExceeded 1m0s, 1h DeadlineExceeded 1m0s"},
-		{"delay", Fault{Delay: 5 * s}, "0s OK 5s"},
 		{"delay, then error", Fault{Delay: s, Error: "Unavailable"}, "0s Unavailable 1s"},
-		{
-			"from and until",
-			Fault{Error: "Unavailable: not yet", From: 10 * s, Until: 20 * s},
-			"9s OK, 10s Unavailable, 19s Unavailable, 20s OK",
-		},
 		{
 			"every and for, counted from From",
 			Fault{Error: "Unavailable", From: 5 * s, Every: 40 * s, For: 15 * s},
 			"0s OK, 5s Unavailable, 19s Unavailable, 20s OK, 44s OK, 45s Unavailable",
 		},
-		{"after and first", Fault{Error: "Unavailable", After: 1, First: 1}, "0s OK, 0s Unavailable, 0s OK"},
 		{
-			"calls before From do not count",
-			Fault{Error: "Unavailable", From: 10 * s, After: 1},
-			"0s OK, 10s OK, 11s Unavailable",
+			"calls before From do not count", Fault{Error: "Unavailable", From: 10 * s, After: 1, First: 1},
+			"0s OK, 10s OK, 11s Unavailable, 12s OK",
 		},
 		{"thaw", Fault{Hang: true, Thaw: true, From: 10 * s, Every: 40 * s, For: 15 * s}, "12s OK 13s, 26s OK"},
 		{"thaw at until", Fault{Hang: true, Thaw: true, Until: 7 * s}, "3s OK 4s"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				test.fault.RPC = cmp.Or(test.fault.RPC, "Version")
+				test.fault.RPC = "Version"
 				start := time.Now()
 				c := serve(t, Scenario{Name: "faulty", Faults: []Fault{test.fault}})
 				for call := range strings.SplitSeq(test.want, ", ") {
@@ -196,4 +191,60 @@ func TestListen(t *testing.T) {
 	if _, err := io.Copy(io.Discard, conn); err != nil && !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("the connection after stop: %v", err)
 	}
+}
+
+func TestParseErrors(t *testing.T) {
+	fault := func(text string) string { return "name: x\nfaults: [" + text + "]" }
+	pods := func(text string) string { return "name: x\npods: [" + text + "]" }
+	tests := []struct{ name, text, want string }{
+		{"a file of passwords", "root:*:20228:0:99999:7::\n", "it is not a YAML document"},
+		{"duration without a unit", "name: x\nlatency: [{rpc: '*', base: 5}]", `"5" is not a duration such as 250ms`},
+		{
+			"unknown code", fault("{rpc: '*', error: 'Broken: x'}"),
+			`faults[0]: error: "Broken: x" does not begin with a gRPC code`,
+		},
+		{"extends nobody", "name: x\nextends: nobody", `extends: no built-in scenario is called "nobody"`},
+		{"bad object pattern", fault("{rpc: '*', hang: true, object: {pod: '[a'}}"), `faults[0]: object: "[a" is not`},
+		{
+			"too many objects", pods("{name: a, count: 1000, containers: [{name: b, exited: 1000}]}"),
+			"pods[0]: more than 1000000 sandboxes",
+		},
+	}
+	for _, test := range tests {
+		_, err := Parse([]byte(test.text))
+		if got := fmt.Sprint(err); !strings.HasPrefix(got, "reading the scenario: "+test.want) ||
+			strings.ContainsAny(got, "\n\r\x1b") {
+			t.Errorf("%s: %q does not begin with %q, or is not one line", test.name, got, test.want)
+		}
+	}
+}
+
+// FuzzParse reads any text: a scenario that is accepted reads the same after it was written, and errors have one line.
+func FuzzParse(f *testing.F) {
+	for _, name := range Names() {
+		text, _ := scenarioFiles.ReadFile("scenarios/" + name + ".yaml")
+		f.Add(text)
+	}
+	f.Add([]byte(`{"name":"x","pods":[{"name":"a","count":3,"age":"5m"}]}`))
+	f.Add([]byte("name: x\nfaults: [{rpc: '*', error: 'Unavailable: \"x\"'}]"))
+	f.Add([]byte("name: &a [*a]"))
+	f.Add([]byte("? {a: b}\n: c"))
+	f.Add([]byte("name: !!binary aGk="))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, err := Parse(data)
+		if err != nil {
+			if strings.ContainsAny(err.Error(), "\n\r") {
+				t.Errorf("error of several lines: %q", err)
+			}
+			return
+		}
+		text := must(yaml.Marshal(s))(t)
+		again, err := Parse(text)
+		if err != nil {
+			t.Fatalf("reading it again: %v\n%s", err, text)
+		}
+		if diff := cmp.Diff(s, again, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("written and read again (-first +second):\n%s", diff)
+		}
+	})
 }

@@ -100,14 +100,6 @@ func TestRun(t *testing.T) {
 			},
 		},
 		{
-			name:  "calls in flight at the deadline",
-			fault: fake.Fault{RPC: "RemoveContainer", Delay: second(.1)},
-			end:   1300 * ms,
-			ok: func(r *trial) bool {
-				return r.Stopped == "the deadline was reached" && len(r.Failed) == 0 && r.Left > 0
-			},
-		},
-		{
 			name:  "calls in flight are waited for when it is interrupted",
 			fault: fake.Fault{RPC: "RemoveContainer", Delay: second(4)},
 			stop:  6 * time.Second,
@@ -428,22 +420,6 @@ func TestPace(t *testing.T) {
 		if p.width != tt.want || p.pauses != tt.pauses || p.paused != paused {
 			t.Errorf("%s: width %d, %d pauses, paused %t; want %d, %d", tt.name, p.width, p.pauses, p.paused, tt.want,
 				tt.pauses)
-		}
-	}
-}
-
-// TestPaceMeasure calls a probe slow relative to the quiet ones, but not within the scheduler's noise, and not
-// where another client's relist, which takes much longer, would not notice.
-func TestPaceMeasure(t *testing.T) {
-	for want, p := range map[time.Duration]*pace{
-		17 * ms:                 newPace(16, []time.Duration{10 * ms, 10 * ms, 10 * ms}, 0),
-		40 * ms:                 newPace(16, []time.Duration{10 * ms, 10 * ms, 40 * ms}, 0), // the slowest
-		100 * ms:                newPace(16, []time.Duration{10 * ms, 10 * ms, 4000 * ms}, 0),
-		1700 * time.Microsecond: newPace(16, []time.Duration{ms / 10}, 0),
-		34 * ms:                 newPace(16, []time.Duration{ms}, 60*ms),
-	} {
-		if p.slow != want {
-			t.Errorf("slow beyond %v, want %v", p.slow, want)
 		}
 	}
 }
