@@ -139,14 +139,6 @@ func TestSearchClockStep(t *testing.T) {
 	}
 }
 
-func TestBoots(t *testing.T) {
-	got, err := openBytes(t, sample(true, true, objZSTD, 100).b).Boots(t.Context())
-	want := map[ID]uint64{{0: 0xA1, 15: 1}: t0, {0: 0xA2, 15: 1}: t0 + 50e6}
-	if diff := cmp.Diff(want, got); diff != "" || err != nil {
-		t.Error(err, diff)
-	}
-}
-
 func TestOpen(t *testing.T) {
 	dir := t.TempDir()
 	good := sample(true, true, 0, 10).b

@@ -31,26 +31,6 @@ func TestBelow(t *testing.T) {
 	}
 }
 
-// TestSameFile compares sockets below the root of a host.
-func TestSameFile(t *testing.T) {
-	root := t.TempDir()
-	write(t, filepath.Join(root, "a.sock"), "")
-	write(t, filepath.Join(root, "b.sock"), "")
-	must(t, os.Symlink("/a.sock", filepath.Join(root, "link.sock")))
-	for _, tt := range []struct {
-		a, b string
-		want bool
-	}{
-		{"/link.sock", "unix:///a.sock", true},
-		{"unix:///link.sock", "unix:///b.sock", false},
-		{"unix:///none.sock", "unix:///a.sock", false},
-	} {
-		if got := sameFile(root, tt.a, tt.b); got != tt.want {
-			t.Errorf("sameFile(%q, %q) = %v", tt.a, tt.b, got)
-		}
-	}
-}
-
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {

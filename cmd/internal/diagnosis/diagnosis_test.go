@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -317,30 +316,6 @@ func TestFromGivesTheSameVerdict(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// TestFromLogs reads the log of a real kubelet, as it is and out of bundles.
-func TestFromLogs(t *testing.T) {
-	text, err := os.ReadFile("../../../journal/testdata/derived/d01-short.log")
-	must(t, err)
-	episodes := func(inputs []journal.Input) []string {
-		r, err := journal.Read(t.Context(), journal.Options{Inputs: inputs, Year: 2026, Local: time.UTC})
-		must(t, err)
-		var all []string
-		for _, e := range r.Episodes {
-			all = append(all, fmt.Sprint(e.Kind, e.Start, e.End, e.Lines, e.MaxLastSeenSeconds, e.Recovered))
-		}
-		return all
-	}
-	want := episodes([]journal.Input{{Kind: journal.Stream, Path: "kubelet.log", Reader: bytes.NewReader(text)}})
-	for _, level := range []redact.Level{redact.Standard, redact.Strict} {
-		s := open(t, pack(t, level, nil, map[string]string{"logs/kubelet.log": string(text)}))
-		logs, err := s.Logs()
-		must(t, err)
-		if diff := cmp.Diff(want, episodes(logs)); diff != "" || len(want) < 2 {
-			t.Errorf("%s: %s", level, diff)
-		}
 	}
 }
 

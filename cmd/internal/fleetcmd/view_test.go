@@ -88,3 +88,21 @@ func TestDraw(t *testing.T) {
 		}
 	}
 }
+
+// TestCommand has commands mean the same cluster, and begin as the person typed them.
+func TestCommand(t *testing.T) {
+	const log = "kubectl get --raw /x --context c | TZ=UTC "
+	for _, tt := range []struct {
+		plugin     bool
+		line, want string
+	}{
+		{false, "kubectl get --raw /x | TZ=UTC kdiag journal", log + "kdiag journal"},
+		{true, "kubectl get --raw /x | TZ=UTC kdiag journal", log + "kubectl kdiag journal"},
+		{false, "kdiag explain RuntimeDown", "kdiag explain RuntimeDown"},
+	} {
+		v := testView()
+		if v.env.Plugin = tt.plugin; v.command(tt.line) != tt.want {
+			t.Errorf("plugin %v: %s, want %s", tt.plugin, v.command(tt.line), tt.want)
+		}
+	}
+}

@@ -450,15 +450,6 @@ func TestClean(t *testing.T) {
 	}
 }
 
-func TestProse(t *testing.T) {
-	id := strings.Repeat("0123456789abcdef", 4)
-	got := cleaner{}.prose("  took\n 5.0 s,\tnot 12 ms; 3 seconds\u00a0later\x1b " + id + " " + id + "0")
-	want := "took 5.0" + glue + "s, not 12" + glue + `ms; 3 seconds later\x1b 0123456789abc ` + id + "0"
-	if got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
 // FuzzFill checks that no line is too wide, and that nothing is lost but spaces.
 func FuzzFill(f *testing.F) {
 	f.Add("a few words of prose", 5, 3, 20)
