@@ -18,6 +18,20 @@ func at(n int) string {
 	return strings.Replace(s, "1121 00:52:12", later, 1)
 }
 
+func TestFollowStream(t *testing.T) {
+	n := 0
+	in := []Input{{Kind: Stream, Path: "-", Reader: strings.NewReader(at(0) + at(5) + at(10))}}
+	opts := Options{Inputs: in, Now: now, Local: time.UTC}
+	err := Follow(t.Context(), opts, func(_ *Report, e Event) {
+		if e.Code == "PLEGNotHealthy" {
+			n++
+		}
+	})
+	if err != nil || n != 3 {
+		t.Errorf("%d events, want 3; the end of a pipe is no error: %v", n, err)
+	}
+}
+
 // followed follows inputs until end is called, and sends on the unhealthy records that come once it has read what was
 // there. end returns the last report.
 func followed(t *testing.T, opts Options) (seen chan Event, end func() *Report) {

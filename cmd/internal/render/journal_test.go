@@ -19,7 +19,6 @@ import (
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/judge"
 	"github.com/kdiag/kdiag/crictl"
-	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/crictl/gc"
 	"github.com/kdiag/kdiag/journal"
 	"github.com/kdiag/kdiag/plegbench"
@@ -264,17 +263,13 @@ func stories(t *testing.T) map[string]LoopView {
 	var doc ReproductionReport
 	load(t, "testdata/reproduction.json", &doc)
 	views := map[string]LoopView{}
-	until := func(name string, last reproduce.What) {
+	for name, last := range map[string]reproduce.What{"2-fault": reproduce.PodDied, "5-verdict": reproduce.CleanedUp} {
 		v := hung(6)
 		v.Story = &Story{Speed: doc.Speed}
 		v.Story.Scenario, _ = reproduce.Find(doc.Scenario)
-		for _, e := range doc.Events {
-			v.Story.Events = append(v.Story.Events, e)
-			if e.What == last {
-				break
-			}
-		}
-		shift := v.Now.Sub(v.Story.Events[len(v.Story.Events)-1].At.Add(time.Second)) // drawn a second later
+		end := slices.IndexFunc(doc.Events, func(e reproduce.Event) bool { return e.What == last })
+		v.Story.Events = slices.Clone(doc.Events[:end+1])
+		shift := v.Now.Sub(v.Story.Events[end].At.Add(time.Second)) // drawn a second later
 		for i := range v.Story.Events {
 			v.Story.Events[i].At = v.Story.Events[i].At.Add(shift)
 		}
@@ -283,13 +278,6 @@ func stories(t *testing.T) map[string]LoopView {
 		}
 		views[name] = v
 	}
-	until("2-fault", reproduce.PodDied)
-	until("2-pause", reproduce.Lifted)
-	pause := &views["2-pause"].Story.Scenario
-	pause.Times, pause.Pause = 2, fake.Duration(90*time.Second)
-	until("4-cleanup", reproduce.Recovered)
-	until("5-verdict", reproduce.CleanedUp)
-	views["4-cleanup"].Story.Endpoint = "unix:///run/containerd/containerd.sock"
 	return views
 }
 
