@@ -57,15 +57,17 @@ func TestEndToEndCanary(t *testing.T) {
 		return p
 	}
 
+	patient := []string{"--rpc-timeout", "1m", "--timeout", "5m"} // for a busy machine
 	for args, network := range map[string]string{"--cni=false": "host", "--cni=true": "cni"} {
-		r, code := finish[checks.CanaryReport](t, start(args))
+		r, code := finish[checks.CanaryReport](t, start(append(patient, args)...))
 		wants(r, code, checks.Healthy, 0)
 		if len(r.Steps) != 11 || r.Network != network || r.Image != nodebox.ImageBusybox {
 			t.Errorf("%s: %+v", args, r)
 		}
 		wantsClean()
 	}
-	r, code := finish[checks.CanaryReport](t, start("--image", nodebox.ImageBusybox, "--", "/bin/none"))
+	r, code := finish[checks.CanaryReport](t, start(append(patient, "--image", nodebox.ImageBusybox, "--",
+		"/bin/none")...))
 	wants(r, code, checks.Unknown, 2)
 	if !strings.Contains(r.Summary, "cannot run `/bin/none`") {
 		t.Errorf("%+v", r)
@@ -105,7 +107,7 @@ func TestEndToEndCanary(t *testing.T) {
 	}
 	id, err := n.cri.RunPodSandbox(t.Context(), old, "")
 	e2etest.Must(t, err)
-	r, code = finish[checks.CanaryReport](t, start())
+	r, code = finish[checks.CanaryReport](t, start(patient...))
 	wants(r, code, checks.Healthy, 0)
 	if !slices.Contains(r.Earlier, id) || slices.Contains(r.Earlier, young.GetId()) {
 		t.Errorf("removed of earlier runs: %v, want %s and not %s", r.Earlier, id, young.GetId())

@@ -225,8 +225,7 @@ func (n gcNode) killed(t *testing.T) {
 	if gone := n.again(t, d); gone == 0 || gone == len(d.mustGo) {
 		t.Errorf("%d had gone: it was not killed in the middle", gone)
 	}
-	text, err := os.ReadFile(d.audit)
-	e2etest.Must(t, err)
+	text := e2etest.Read(t, d.audit)
 	torn := 0
 	for line := range bytes.Lines(text) {
 		var r gc.AuditRecord

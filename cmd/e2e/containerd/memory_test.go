@@ -19,8 +19,7 @@ import (
 // TestEndToEndAgentMemory runs the agent with the memory that the DaemonSet gives it, on the nodes that take most: it
 // makes its archive, and goes on. The logs grow by 5,000 lines a second. The pages of its program count, too.
 func TestEndToEndAgentMemory(t *testing.T) {
-	manifest, err := os.ReadFile("../../../deploy/kubernetes/daemonset.yaml")
-	e2etest.Must(t, err)
+	manifest := e2etest.Read(t, "../../../deploy/kubernetes/daemonset.yaml")
 	most := regexp.MustCompile(`limits:\n(?:.*\n)*?\s+memory: (\d+M)i\n`).FindStringSubmatch(string(manifest))
 	for scenario, cause := range map[string]string{"exited-flood": "TooManyExited", "list-too-large": "ListTooLarge"} {
 		t.Run(scenario, func(t *testing.T) {
@@ -57,8 +56,7 @@ func TestEndToEndAgentMemory(t *testing.T) {
 				}
 				return len(looks) > 3
 			})
-			peak, err := os.ReadFile(group + "/memory.max_usage_in_bytes")
-			e2etest.Must(t, err)
+			peak := e2etest.Read(t, group+"/memory.max_usage_in_bytes")
 			t.Logf("%s bytes at most", strings.TrimSpace(string(peak)))
 			e2etest.Must(t, cmd.Process.Signal(os.Interrupt))
 			e2etest.Must(t, <-ended)

@@ -104,6 +104,14 @@ func Must(t testing.TB, err error) {
 	}
 }
 
+// Read reads a file.
+func Read(t testing.TB, name string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	Must(t, err)
+	return text
+}
+
 // StartContainerd starts a private containerd that ends with the test.
 func StartContainerd(t *testing.T, opts nodebox.Options) *nodebox.Containerd {
 	t.Helper()

@@ -180,8 +180,7 @@ func (r rig) freeze(pid, group string) e2etest.Maker {
 // rival starts a second daemon with the same folder, or, with another one, on the same socket.
 func (r rig) rival(socket bool) e2etest.Maker {
 	return func(t *testing.T, _ *place) {
-		text, err := os.ReadFile(filepath.Join(r.Dir(), "config.toml"))
-		e2etest.Must(t, err)
+		text := e2etest.Read(t, filepath.Join(r.Dir(), "config.toml"))
 		dir := t.TempDir()
 		config := string(text)
 		if socket {
@@ -266,8 +265,7 @@ func (r rig) startsInVain(t *testing.T, end func() error) {
 func (r rig) configure(t *testing.T, top, end string) {
 	t.Helper()
 	name := filepath.Join(r.Dir(), "config.toml")
-	text, err := os.ReadFile(name)
-	e2etest.Must(t, err)
+	text := e2etest.Read(t, name)
 	t.Cleanup(func() {
 		e2etest.Must(t, os.WriteFile(name, text, 0o644))
 		e2etest.Must(t, r.Restart(context.Background()))

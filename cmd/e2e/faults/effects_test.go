@@ -121,8 +121,7 @@ func TestEndToEndPodsThatDoNotStart(t *testing.T) {
 // exhaustAddresses has the network's plugin ask host-local for an address of a range in which none is free.
 func (r rig) exhaustAddresses(t *testing.T, _ *place) {
 	plugin, data := filepath.Join(r.Dir(), "cni", "bin", "bridge"), t.TempDir()
-	stub, err := os.ReadFile(plugin)
-	e2etest.Must(t, err)
+	stub := e2etest.Read(t, plugin)
 	t.Cleanup(func() { e2etest.Must(t, os.WriteFile(plugin, stub, 0o755)) })
 	e2etest.Must(t, os.Mkdir(filepath.Join(data, "range"), 0o755))
 	e2etest.Must(t, os.WriteFile(filepath.Join(data, "range", "10.99.0.2"), []byte("other\r\neth0"), 0o644))

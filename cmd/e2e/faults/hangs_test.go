@@ -128,8 +128,7 @@ func (r rig) createHangs(t *testing.T, _ *place) {
 // cniHangs has a plugin hang of which the configuration alone has the name, while a pod starts and another one stops.
 func (r rig) cniHangs(t *testing.T, _ *place) {
 	bin, conf := r.Dir()+"/cni/bin", r.Dir()+"/cni/net.d/10-stub.conflist"
-	before, err := os.ReadFile(conf)
-	e2etest.Must(t, err)
+	before := e2etest.Read(t, conf)
 	e2etest.Must(t, os.Link(filepath.Join(bin, "bridge"), filepath.Join(bin, "zzz")))
 	write := func(text []byte) {
 		e2etest.Must(t, os.WriteFile(conf, text, 0o644))

@@ -183,8 +183,7 @@ func numbers(t *testing.T, procs string) (list []int) {
 	nested, err := filepath.Glob(filepath.Join(filepath.Dir(procs), "*", filepath.Base(procs)))
 	e2etest.Must(t, err)
 	for _, name := range append(nested, procs) {
-		text, err := os.ReadFile(name)
-		e2etest.Must(t, err)
+		text := e2etest.Read(t, name)
 		for field := range strings.FieldsSeq(string(text)) {
 			pid, err := strconv.Atoi(field)
 			e2etest.Must(t, err)

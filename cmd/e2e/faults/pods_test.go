@@ -251,8 +251,7 @@ func probes(t *testing.T, point string) {
 
 // deadInside mounts a dead file system in the second pod's container.
 func (r rig) deadInside(t *testing.T, _ *place) {
-	procs, err := os.ReadFile(filepath.Join(e2etest.Cgroup(t, "freezer", r.Group), "cgroup.procs"))
-	e2etest.Must(t, err)
+	procs := e2etest.Read(t, filepath.Join(e2etest.Cgroup(t, "freezer", r.Group), "cgroup.procs"))
 	inside := func(command string) *exec.Cmd {
 		first := strings.Fields(string(procs))[0]
 		return exec.Command("nsenter", "-t", first, "-m", "/bin/busybox", "sh", "-c", command)

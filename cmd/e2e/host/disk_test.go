@@ -3,7 +3,6 @@
 package host
 
 import (
-	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -57,10 +56,6 @@ func TestEndToEndDisk(t *testing.T) {
 			Codes: []string{"IOStall"}, Among: true, Severity: checks.Critical, Culprits: []string{point}, Only: "pleg",
 			Lines: []string{"that the kubelet writes to is frozen"}, Repair: []string{"fsfreeze -u " + point},
 		}},
-		{Name: "frozen while the daemon writes", Make: d.freezeWrite, Want: want{
-			Codes: []string{"IOStall"}, Among: true, Only: "pleg",
-			Stacks: []string{`goroutine \d+ of containerd.* waits for (the disk|a file system)`},
-		}},
 	})
 }
 
@@ -102,28 +97,6 @@ func (d disk) freezeKubelet(t *testing.T, at *place) {
 	_, err := stdin.Write([]byte("\n"))
 	e2etest.Must(t, err)
 	e2etest.Eventually(t, "it writes", func() bool { return e2etest.ThreadHas(cmd.Process.Pid, "stat", ") D ") })
-}
-
-// freezeWrite has the daemon write to its database, and its log, with the goroutine dump, elsewhere.
-func (d disk) freezeWrite(t *testing.T, at *place) {
-	log := filepath.Join(t.TempDir(), "log")
-	e2etest.Must(t, os.WriteFile(log, nil, 0o600))
-	e2etest.Must(t, unix.Mount(log, d.Log(), "", unix.MS_BIND, ""))
-	t.Cleanup(func() {
-		e2etest.Must(t, unix.Unmount(d.Log(), unix.MNT_DETACH))
-		e2etest.Must(t, d.Restart(context.Background()))
-	})
-	e2etest.Must(t, d.Restart(t.Context()))
-	written := make(chan struct{})
-	t.Cleanup(func() { <-written })
-	d.freeze(t, at)
-	go func() {
-		defer close(written)
-		_ = exec.CommandContext(context.Background(), "ctr", "-a", d.Socket(), "namespaces", "create", "frozen").Run()
-	}()
-	e2etest.Eventually(t, "the daemon waits for the disk", func() bool {
-		return e2etest.ThreadHas(d.PID(), "stat", ") D ")
-	})
 }
 
 // TestEndToEndFull takes the last byte, the last inode and the permission to write from the runtime's root folder.

@@ -47,21 +47,13 @@ func TestBox(t testing.TB) *Box {
 			t.Errorf("ending the node: %v", err)
 		}
 	})
-	must(t, b.prepare(base))
-	return b
-}
-
-func (b *Box) prepare(base string) error {
 	for _, name := range []string{"upper", "work", "root", "containerd"} {
-		if err := os.Mkdir(b.path(name), 0o755); err != nil {
-			return err
-		}
+		must(t, os.Mkdir(b.path(name), 0o755))
 	}
 	data := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", base, b.path("upper"), b.path("work"))
-	if err := unix.Mount("overlay", b.Root(), "overlay", 0, data); err != nil {
-		return fmt.Errorf("mounting an overlay over %s: %w", base, err)
-	}
-	return furnish(b.Root())
+	must(t, unix.Mount("overlay", b.Root(), "overlay", 0, data))
+	b.furnish(t)
+	return b
 }
 
 func (b *Box) path(name string) string { return filepath.Join(b.dir, name) }
@@ -79,14 +71,12 @@ func (b *Box) Endpoint() string {
 }
 
 // Boot starts the node and returns when systemd is running and CRI has its images. The node outlives ctx.
-func (b *Box) Boot(ctx context.Context) error {
-	if err := b.boot(ctx); err != nil {
-		return fmt.Errorf("booting a box: %w; its console ends with:\n%s", err, tail(b.path("console")))
-	}
-	return nil
-}
-
-func (b *Box) boot(ctx context.Context) error {
+func (b *Box) Boot(ctx context.Context) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("booting a box: %w; its console ends with:\n%s", err, tail(b.path("console")))
+		}
+	}()
 	cgroups, err := b.makeCgroups()
 	if err != nil {
 		return err

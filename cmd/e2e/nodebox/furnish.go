@@ -3,9 +3,9 @@
 package nodebox
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
+	"testing"
 )
 
 // boxFiles are the files that make a node of the base tree. Sandboxes need /etc/hosts, which the smallest system does
@@ -34,24 +34,20 @@ func maskedUnits() []string {
 	}
 }
 
-// furnish writes what the base tree lacks, and our images, into a box's root.
-func furnish(root string) error {
+// furnish writes what the base tree lacks, and our images, into the box.
+func (b *Box) furnish(t testing.TB) {
+	t.Helper()
 	for name, content := range boxFiles() {
-		file := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			return err
-		}
-		if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
-			return err
-		}
+		file := filepath.Join(b.Root(), name)
+		must(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		must(t, os.WriteFile(file, []byte(content), 0o644))
 	}
 	for _, unit := range maskedUnits() {
-		link := filepath.Join(root, "etc/systemd/system", unit)
-		if err := errors.Join(os.RemoveAll(link), os.Symlink("/dev/null", link)); err != nil {
-			return err
-		}
+		link := filepath.Join(b.Root(), "etc/systemd/system", unit)
+		must(t, os.RemoveAll(link))
+		must(t, os.Symlink("/dev/null", link))
 	}
-	return createImages(filepath.Join(root, imagesInBox))
+	must(t, createImages(filepath.Join(b.Root(), imagesInBox)))
 }
 
 // imagesInBox is where a box finds the archive of our images.

@@ -24,8 +24,7 @@ import (
 func TestEndToEndImage(t *testing.T) {
 	n := e2etest.BootNode(t)
 	dir := t.TempDir()
-	program, err := os.ReadFile(e2etest.Program(t))
-	e2etest.Must(t, err)
+	program := e2etest.Read(t, e2etest.Program(t))
 	e2etest.Must(t, os.WriteFile(filepath.Join(dir, "kdiag"), program, 0o755))
 	archive := filepath.Join(dir, "image.tar")
 	build := exec.CommandContext(t.Context(), "buildah", "--root", filepath.Join(dir, "root"),
@@ -38,8 +37,7 @@ func TestEndToEndImage(t *testing.T) {
 	e2etest.Must(t, n.Box.CopyIn(archive, "/image.tar"))
 	n.Sh(t, "ctr -n k8s.io images import /image.tar && rm /image.tar")
 
-	text, err := os.ReadFile("../../../deploy/kubernetes/daemonset.yaml")
-	e2etest.Must(t, err)
+	text := e2etest.Read(t, "../../../deploy/kubernetes/daemonset.yaml")
 	var set struct {
 		Spec struct{ Template v1.PodTemplateSpec }
 	}

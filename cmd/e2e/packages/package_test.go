@@ -29,8 +29,7 @@ type packager struct {
 
 func newPackager(t *testing.T) packager {
 	t.Helper()
-	text, err := os.ReadFile("../../../.goreleaser.yaml")
-	e2etest.Must(t, err)
+	text := e2etest.Read(t, "../../../.goreleaser.yaml")
 	var releases struct {
 		Packages []map[string]any `json:"nfpms"`
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -38,8 +37,7 @@ var lastRun = regexp.MustCompile(`(?m)^kdiag_last_run_timestamp_seconds (.*)`)
 func runAgent(t *testing.T, n e2etest.Node) {
 	// What the tests before have left in the journal, such as a canary's attempts, would count for a minute.
 	n.Sh(t, "journalctl --rotate --vacuum-size=1")
-	shipped, err := os.ReadFile("../../../deploy/systemd/kdiag-agent.service")
-	e2etest.Must(t, err)
+	shipped := e2etest.Read(t, "../../../deploy/systemd/kdiag-agent.service")
 	n.Write(t, "etc/systemd/system/kdiag-agent.service", string(shipped))
 	port := strconv.Itoa(e2etest.FreePort(t))
 	n.Write(t, "etc/systemd/system/kdiag-agent.service.d/often.conf", strings.ReplaceAll(unit, "%PORT", port))

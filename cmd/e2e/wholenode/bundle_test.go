@@ -34,8 +34,7 @@ const (
 // openBundle opens an archive and returns the text of its files by path.
 func openBundle(t *testing.T, path string) (*bundle.Bundle, map[string]string) {
 	t.Helper()
-	archive, err := os.ReadFile(path)
-	e2etest.Must(t, err)
+	archive := e2etest.Read(t, path)
 	return e2etest.OpenBundle(t, archive)
 }
 
@@ -134,8 +133,7 @@ func TestEndToEndBundle(t *testing.T) {
 func packNode(t *testing.T, n e2etest.Node) {
 	const kubelet, runtime = "var/lib/kubelet/config.yaml", "etc/containerd/config.toml"
 	read := func(name string) string {
-		text, err := os.ReadFile(filepath.Join(n.Box.Root(), name))
-		e2etest.Must(t, err)
+		text := e2etest.Read(t, filepath.Join(n.Box.Root(), name))
 		return string(text)
 	}
 	before := read(runtime)

@@ -3,7 +3,6 @@
 package wholenode
 
 import (
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -37,8 +36,7 @@ func documented(t *testing.T) (all []string) {
 	files, err := filepath.Glob("../../../docs/*.md")
 	e2etest.Must(t, err)
 	for _, path := range append(files, "../../../README.md", "../../../CONTRIBUTING.md", "../../../CHANGELOG.md") {
-		text, err := os.ReadFile(path)
-		e2etest.Must(t, err)
+		text := e2etest.Read(t, path)
 		lines := inText.FindAllSubmatch(text, -1)
 		for _, block := range fenced.FindAllSubmatch(text, -1) {
 			lines = append(lines, inShell.FindAllSubmatch(block[1], -1)...)

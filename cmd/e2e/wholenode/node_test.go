@@ -3,7 +3,6 @@
 package wholenode
 
 import (
-	"os"
 	"strings"
 	"testing"
 
@@ -38,8 +37,7 @@ func badConfig(t *testing.T, n e2etest.Node) {
 // watchdogEnds has systemd's watchdog end a process in the kubelet's place, which writes a kubelet's goroutines as Go
 // does at SIGABRT.
 func watchdogEnds(t *testing.T, n e2etest.Node) {
-	dump, err := os.ReadFile("../../../checks/stacks/testdata/dumps/kubelet-pleg.txt")
-	e2etest.Must(t, err)
+	dump := e2etest.Read(t, "../../../checks/stacks/testdata/dumps/kubelet-pleg.txt")
 	n.Write(t, "root/dump", "SIGABRT: abort\nPC=0x47c6e1 m=0 sigcode=0\n\n"+string(dump))
 	n.Write(t, "etc/systemd/system/kubelet.service.d/watchdog.conf", `[Unit]
 StartLimitIntervalSec=0
