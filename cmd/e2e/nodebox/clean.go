@@ -42,7 +42,6 @@ func sweep(ctx context.Context) error {
 // clean removes all that belongs to the Containerd or the Box in a folder, as found in the folder and in /proc, so that
 // it works for a killed run's as well. The folder stays if something in it was not ended or unmounted.
 func clean(ctx context.Context, dir string) error {
-	l := layout{dir}
 	// Processes first, since they could still change things; then what is found through the folder while it is mounted.
 	err := killAll(ctx, dir)
 	cgroups := map[string]bool{filepath.Base(dir): true}
@@ -50,15 +49,10 @@ func clean(ctx context.Context, dir string) error {
 		"state/io.containerd.runtime.v2.task/k8s.io", // the bundles of running sandboxes and containers
 		"root/" + PluginCRI + "/sandboxes",           // the sandboxes that were not removed
 	} {
-		entries, _ := os.ReadDir(l.path(folder))
+		entries, _ := os.ReadDir(filepath.Join(dir, folder))
 		for _, e := range entries {
-			if len(e.Name()) != 64 {
-				continue // not an id
-			}
-			cgroups[e.Name()] = true
-			results, _ := filepath.Glob("/var/lib/cni/results/*-" + e.Name() + "-*") // stored by libcni
-			for _, name := range append(results, l.shimSocket(e.Name())) {
-				err = errors.Join(err, os.RemoveAll(name))
+			if len(e.Name()) == 64 { // an id
+				cgroups[e.Name()] = true
 			}
 		}
 	}

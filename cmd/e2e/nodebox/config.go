@@ -3,8 +3,6 @@
 package nodebox
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -30,8 +28,8 @@ type Options struct {
 // PluginCRI is the id of containerd's CRI plugin.
 const PluginCRI = "io.containerd.grpc.v1.cri"
 
-// A layout contains the paths in a box's folder. Everything of the box is below it, except the shims' sockets, which
-// containerd puts into /run/containerd/s, cgroups, and what libcni stores in /var/lib/cni.
+// A layout contains the paths in a box's folder. Everything of the box is below it, except cgroups, the shims' sockets,
+// which containerd puts into /run/containerd/s, and what libcni stores in /var/lib/cni.
 type layout struct{ dir string }
 
 func (l layout) path(name string) string { return filepath.Join(l.dir, name) }
@@ -54,13 +52,6 @@ func (l layout) Endpoint() string { return "unix://" + l.Socket() }
 
 // Log returns the path of the daemon's log.
 func (l layout) Log() string { return l.path("containerd.log") }
-
-// shimSocket is where the shim of a sandbox listens: a folder that no configuration changes, and a digest of the
-// daemon's socket, the namespace and the sandbox.
-func (l layout) shimSocket(sandboxID string) string {
-	sum := sha256.Sum256([]byte(filepath.Join(l.Socket(), "k8s.io", sandboxID)))
-	return "/run/containerd/s/" + hex.EncodeToString(sum[:])
-}
 
 // write creates the content of a box's folder.
 func (l layout) write(opts Options) error {

@@ -68,11 +68,16 @@ done
 exec unshare --pid --fork --kill-child --mount-proc --mount --ipc --uts --cgroup $namespaces sh -c "$0" "$group" "$@"`
 
 // inside is process 1 of the namespaces, with the name of a host's, or kdiag would say that it sees no host. It shows
-// the tests their part of each hierarchy only, and reaps what they leave behind.
+// the tests their part of each hierarchy only, gives them the folders in which no configuration of containerd changes
+// what is written, and reaps what they leave behind.
 const inside = `set -e
 echo init >/proc/1/comm
 for root in /sys/fs/cgroup/*/"$0"; do
 	[ ! -d "$root" ] || mount --bind "$root" "${root%/*}"
+done
+for dir in /run/containerd /var/lib/cni; do
+	mkdir -p $dir
+	mount -t tmpfs none $dir
 done
 set +e
 "$@"
