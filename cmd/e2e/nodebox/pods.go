@@ -9,6 +9,7 @@ import (
 	"hash/fnv"
 	"maps"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -211,21 +212,13 @@ func (p Pods) container(sandbox *runtimeapi.PodSandboxConfig, n, attempt int) *r
 
 // awaitExits waits until none of the pods' containers runs.
 func awaitExits(ctx context.Context, cri *remote.Service, pods []Pod) error {
-	for _, pod := range pods {
-		running := &runtimeapi.ContainerFilter{
-			PodSandboxId: pod.ID,
-			State:        &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
-		}
-		err := poll(ctx, runPatience, "the containers of "+pod.Config.Metadata.Name+" to exit", func() (bool, error) {
-			left, err := cri.ListContainers(ctx, running)
-			if err != nil {
-				return false, err
-			}
-			return len(left) == 0, fmt.Errorf("%d run", len(left))
-		})
-		if err != nil {
-			return err
-		}
+	running := &runtimeapi.ContainerFilter{
+		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
 	}
-	return nil
+	return poll(ctx, runPatience, "containers to exit", func() (bool, error) {
+		all, err := cri.ListContainers(ctx, running)
+		return err == nil && !slices.ContainsFunc(all, func(c *runtimeapi.Container) bool {
+			return slices.ContainsFunc(pods, func(p Pod) bool { return p.ID == c.GetPodSandboxId() })
+		}), err
+	})
 }
