@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 )
 
@@ -77,6 +78,16 @@ func (n Node) Place() Place {
 			"nsenter", "--target", strconv.Itoa(n.Box.Leader()), "--mount", "--uts", "--ipc", "--net", "--pid",
 			"--cgroup", "--",
 		},
+		Acts: []Act{
+			{checks.ActionRestartRuntime, n.restart("containerd")}, {checks.ActionRestartKubelet, n.restart("kubelet")},
+		},
+	}
+}
+
+func (n Node) restart(unit string) func(context.Context, checks.Cause) error {
+	return func(ctx context.Context, _ checks.Cause) error {
+		_, err := n.Box.Exec(ctx, "systemctl", "restart", unit)
+		return err
 	}
 }
 

@@ -20,6 +20,7 @@ type Place struct {
 	Args    []string // of each question, such as --runtime-endpoint
 	Limits  []string // of each question, such as --timeout
 	Alone   bool     // no other test runs on the machine, so that no cause is ignored
+	Acts    []Act    // what a controller can do there, the least first
 	Culprit string   // the id or the name that CULPRIT stands for in a Want, where a Maker alone knows it
 }
 

@@ -119,6 +119,14 @@ func namesObject(c checks.Cause, step checks.NextStep) bool {
 const repair = `cd "$(mktemp -d)" && { %s
 } 2>&1 >/dev/null; rm -r "$PWD"; cd /; `
 
+// remains returns whether a later cause shows that a fault has not ended.
+func remains(c checks.Cause) func(now checks.Cause) bool {
+	return func(now checks.Cause) bool {
+		return now.Severity == checks.Critical || now.Code == c.Code &&
+			(c.Subject == nil || now.Subject.ID == c.Subject.ID && now.Subject.Name == c.Subject.Name)
+	}
+}
+
 // repair runs the steps of a cause that have these parts. After them, soon, kdiag must not name the cause any
 // more, and nothing critical.
 func (p Place) repair(t *testing.T, c checks.Cause, parts []string) {
@@ -141,9 +149,6 @@ func (p Place) repair(t *testing.T, c checks.Cause, parts []string) {
 			t.Errorf("%q: %s", commands, said)
 		}
 		step = "" // once is enough
-		return !slices.ContainsFunc(p.own(Outcome{Stdout: report}.Report(t), c.Code), func(now checks.Cause) bool {
-			return now.Severity == checks.Critical || now.Code == c.Code &&
-				(c.Subject == nil || now.Subject.ID == c.Subject.ID && now.Subject.Name == c.Subject.Name)
-		})
+		return !slices.ContainsFunc(p.own(Outcome{Stdout: report}.Report(t), c.Code), remains(c))
 	})
 }
