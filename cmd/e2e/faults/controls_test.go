@@ -3,6 +3,7 @@
 package faults
 
 import (
+	"context"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -56,6 +57,9 @@ func TestEndToEndControls(t *testing.T) {
 		{Name: "a stopped shim of somebody else", Make: elsewhere("containerd-shim-runc-v2", true)},
 		{Name: "a stopped containerd of somebody else", Make: elsewhere("containerd", true)},
 		{Name: "a listener that answers after a while", Make: r.watchRoot(answerEnv + "=1000000")},
+		{Name: "a runtime that was just restarted", Make: func(t *testing.T, _ *place) {
+			e2etest.Must(t, r.Restart(context.Background()))
+		}},
 	})
 }
 

@@ -101,6 +101,14 @@ func TestEndToEndLoad(t *testing.T) {
 			r.Exec(t, "timeout 8 busybox sh -c 'while :; do :; done'")
 			awaitCount(t, dir+"/cpu.stat", "nr_throttled", 20)
 		}},
+		{Name: "a container that the kernel kills for memory again and again", Make: func(t *testing.T, _ *place) {
+			dir := e2etest.Cgroup(t, "memory", r.Group) // runc itself needs a half of the limit
+			e2etest.Shell("echo 32M >"+dir+"/memory.limit_in_bytes", "echo -1 >"+dir+"/memory.limit_in_bytes")(t, nil)
+			for range 3 {
+				r.Exec(t, "tail /dev/zero")
+			}
+			awaitCount(t, dir+"/memory.oom_control", "oom_kill", 3)
+		}},
 		{Name: "much writing to the disk", Make: func(t *testing.T, _ *place) {
 			file := filepath.Join(t.TempDir(), "copy")
 			e2etest.Behind(t, func(ctx context.Context) {
