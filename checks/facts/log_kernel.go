@@ -168,6 +168,7 @@ func deriveKills(f *Facts) {
 		switch {
 		case k.Limit == "":
 			f.Log.OOMGlobal = true
+		case ranThrough(f, journal.TaskRole(k.Task), k.Last): // it was another node's, of one kernel log
 		case isNodeGroup(k.Limit):
 			f.Log.OOMShared = append(f.Log.OOMShared, k)
 		default:
@@ -203,11 +204,16 @@ func oomVictims(f *Facts) []LogTask {
 			!slices.ContainsFunc(f.Log.OOMShared, ofTask)
 	}
 	for i, v := range all {
-		now := daemonOf(f, v.Role())
-		all[i].InPod = v.InPod || now != nil && v.last != nil && now.Started.Before(v.last.Add(-startSkew)) &&
-			!now.Started.IsZero()
+		all[i].InPod = v.InPod || ranThrough(f, v.Role(), v.last)
 	}
 	return all
+}
+
+// ranThrough reports whether the daemon of a role was running when one of its name was killed, and runs still.
+// Containers, virtual machines and boxes that are nodes themselves may share a kernel's log.
+func ranThrough(f *Facts, r Role, kill *time.Time) bool {
+	now := daemonOf(f, r)
+	return now != nil && kill != nil && !now.Started.IsZero() && now.Started.Before(kill.Add(-startSkew))
 }
 
 // startSkew is by how much the start of a process, which the kernel counts from the boot, may lie before its record in
@@ -228,8 +234,8 @@ func daemonOf(f *Facts, r Role) *host.Process {
 	return nil
 }
 
-// OOMMended reports whether each daemon that was killed has been started again; one that was killed several times
-// of late must have run for a while since. A shim is not started again: its pod is, within that time at most.
+// OOMMended reports whether each daemon that was killed has been started again, and has run for as long as calmAfter
+// says since. A shim is not started again: its pod is, within some minutes at most.
 func OOMMended(f *Facts) bool {
 	const noticed, replaced = 30 * time.Second, 5 * time.Minute
 	lasts := func(v LogTask) bool {
@@ -239,8 +245,7 @@ func OOMMended(f *Facts) bool {
 			if now == nil && r == RoleRuntime && f.Calls.BothLists { // another process answers now, though unseen
 				return false
 			}
-			late := func(o LogTask) bool { return o.Role() == r && Fresh(f, o.last, replaced) }
-			return now == nil || v.last == nil || count(f.Log.OOMVictims, late) > 1 && AgeOf(f, *now) < settled
+			return now == nil || v.last == nil || AgeOf(f, *now) < calmAfter(f, r)
 		case RoleShim:
 			late := Fresh(f, v.last, noticed) || Fresh(f, v.last, replaced) && !podsRunAgain(f, *v.last)
 			return late || f.Log.OOMBeforePLEG
@@ -249,6 +254,27 @@ func OOMMended(f *Facts) bool {
 	}
 	ofUnit := func(name string) bool { return strings.HasPrefix(name, unitVictim) }
 	return !slices.ContainsFunc(f.Log.OOMVictims, lasts) && !slices.ContainsFunc(f.Log.NodeVictims, ofUnit)
+}
+
+// calmAfter returns for how long a daemon must have run after a kill for that to be over: twice the mean time between
+// the kills of the window, and at least for settled. After a single one that is settled where the limit is of its own
+// unit, which it may soon reach again, else 0.
+func calmAfter(f *Facts, r Role) time.Duration {
+	var kills []time.Time
+	for _, v := range f.Log.OOMVictims {
+		if v.Role() == r && v.last != nil {
+			kills = append(kills, *v.last)
+		}
+	}
+	if n := len(kills); n > 1 {
+		slices.SortFunc(kills, time.Time.Compare)
+		return max(settled, 2*kills[n-1].Sub(kills[0])/time.Duration(n-1))
+	}
+	own := func(k journal.MemoryKill) bool { return UnitRole(host.OwnerOfCgroup(k.Limit).Unit) == r }
+	if slices.ContainsFunc(f.Log.OOMShared, own) {
+		return settled
+	}
+	return 0
 }
 
 // A CountedKill is a daemon that was OOM-killed, as its unit and its control group show without a log.
