@@ -24,6 +24,8 @@ type ofFinding = func(*facts.Facts, *Finding) bool
 // has no condition; of a cause that only a log shows, it is the action.
 var remedies = map[string][]remedy{
 	RuntimeDown: {
+		act(checks.ActionFixNode, "what it requires has to start first",
+			seen(func(f *facts.Facts) bool { return lacks(f.Target.RuntimeUnit) != nil })),
 		act(checks.ActionFixNode, "what ended it ends the next start too: its last words name it", summary("; it says: ",
 			"does not load", "is not a socket")),
 		act(checks.ActionFixNode, "a process holds the start: it has to end first", summary("waits for", "share ")),
@@ -93,6 +95,8 @@ var remedies = map[string][]remedy{
 	KubeletDown: {
 		act(checks.ActionFixNode, "it runs, and something else fails: see the summary",
 			seen(func(f *facts.Facts) bool { return f.KubeletState.Runs })),
+		act(checks.ActionFixNode, "what it requires has to start first",
+			seen(func(f *facts.Facts) bool { return lacks(f.KubeletState.Unit) != nil })),
 		act(checks.ActionFixNode, "its last error ends the next start too",
 			seen(func(f *facts.Facts) bool {
 				return !stoppedInOrder(f.KubeletState.Unit) && facts.Logged(f, signature.KubeletFatal) != nil
@@ -135,7 +139,15 @@ var remedies = map[string][]remedy{
 		act(checks.ActionDeletePod, "the pod has the memory", ofPod),
 		act(checks.ActionFixNode, "a restarted daemon reads everything from the disk and needs more"),
 	},
-	OOMKilled:  {act(checks.ActionNone, "the kill is over; what follows from it is a cause of its own")},
+	OOMKilled: {
+		act(checks.ActionFixNode, "it may be killed again: its limit, or who takes the memory, has to change",
+			func(_ *facts.Facts, x *Finding) bool { return x.Severity == checks.Critical },
+			seen(func(f *facts.Facts) bool {
+				return f.Calls.Connected && oomHits(f, facts.RoleRuntime) ||
+					f.KubeletState.Runs && oomHits(f, facts.RoleKubelet)
+			})),
+		act(checks.ActionNone, "the kill is over; what follows from it is a cause of its own"),
+	},
 	CPUStarved: {act(checks.ActionFixNode, "a limit or other processes keep it from the CPUs")},
 	IOStall: {
 		act(checks.ActionReplaceNode, "the disk fails", seen(func(f *facts.Facts) bool { return len(f.Disk.Failing) > 0 })),

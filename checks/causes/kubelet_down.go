@@ -1,6 +1,7 @@
 package causes
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -54,7 +55,7 @@ func recogniseKubeletDown(f *facts.Facts) *Finding {
 	if u != nil && facts.Safe(u.Name) {
 		subject.Name = u.Name
 	}
-	subjects := []checks.Subject{subject}
+	subjects := lackFirst(u, []checks.Subject{subject})
 	for _, h := range f.Seen.Health.Value.Holders {
 		subjects = append(subjects, checks.Subject{Kind: "Process", ID: strconv.Itoa(h.PID), Name: h.Name})
 	}
@@ -67,6 +68,7 @@ func recogniseKubeletDown(f *facts.Facts) *Finding {
 			return
 		}
 		unit := f.Target.KubeletUnit
+		s.lookLacks(u)
 		s.Look("systemctl status --no-pager "+unit, "Check that it is down, since when, and how it ended.")
 		s.Look("journalctl --no-pager -n 100 -u "+unit, "Read its last error, and repair that first.")
 		if f.Seen.SilentMount() {
@@ -174,5 +176,44 @@ func UnitLine(f *facts.Facts, u *host.Unit) string {
 	if u.Restarts > 0 {
 		line += ", restarted " + units.Times(u.Restarts) + " by systemd"
 	}
+	line += after(" and ", lacksText(u))
 	return line
+}
+
+// lacks returns the unit that keeps another from starting: at the end of what requires what. nil for none.
+func lacks(u *host.Unit) (last *host.Unit) {
+	for u != nil && u.Lacks != nil {
+		last, u = u.Lacks, u.Lacks
+	}
+	return last
+}
+
+// lacksText says what keeps a unit from starting; empty where nothing does.
+func lacksText(u *host.Unit) string {
+	l := lacks(u)
+	if l == nil {
+		return ""
+	}
+	state := ifElse(l.Active == "failed", "has failed ("+cmp.Or(l.Result, l.Sub), "is "+l.Active+" ("+l.Sub) + ")"
+	names := facts.Clean(u.Lacks.Name)
+	for d := u.Lacks.Lacks; d != nil; d = d.Lacks {
+		names += ", and that " + facts.Clean(d.Name)
+	}
+	return textf("requires %s, which %s", names, facts.Clean(state))
+}
+
+// lackFirst puts the unit that keeps another from starting before the other culprits.
+func lackFirst(u *host.Unit, culprits []checks.Subject) []checks.Subject {
+	if l := lacks(u); l != nil {
+		return slices.Insert(culprits, 0, checks.Subject{Kind: "Unit", Name: facts.Clean(l.Name)})
+	}
+	return culprits
+}
+
+// lookLacks appends looks at the unit that keeps another from starting.
+func (s *Steps) lookLacks(u *host.Unit) {
+	if l := lacks(u); l != nil && !strings.Contains(l.Name, "'") {
+		s.Look("systemctl status --no-pager '"+l.Name+"'; journalctl --no-pager -n 20 -u '"+l.Name+"'",
+			"Read why "+facts.Clean(l.Name)+" did not start, and repair that: "+facts.Clean(u.Name)+" requires it.")
+	}
 }

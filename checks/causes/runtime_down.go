@@ -86,7 +86,8 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 		subject = new(facts.ProcessSubject(f, *removed, facts.OwnerOf(*removed)))
 	}
 	locked := holders[:min(len(holders), len(f.Seen.Peers.Value.Locks))] // the others are the culprits of ShimStuck
-	found := newFinding(checks.Critical, step, summary, e, slices.Concat([]checks.Subject{*subject}, locked, ends)...)
+	culprits := lackFirst(f.Target.RuntimeUnit, slices.Concat([]checks.Subject{*subject}, locked, ends))
+	found := newFinding(checks.Critical, step, summary, e, culprits...)
 	return found.affects(noStatus).advise(func(s *Steps, _ string) {
 		adviseHolders(s, holders)
 		none, safe := connect.State == crictl.ConnectNotSocket, facts.SafeEndpoint.MatchString(f.Runtime.Endpoint)
@@ -98,6 +99,7 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 		if none && safe && f.Target.Unit != "" {
 			s.Add(checks.TouchesProcess, "rmdir "+f.Target.SocketPath, "Remove the folder if it is empty")
 		}
+		s.lookLacks(f.Target.RuntimeUnit)
 		AddService(f, s)
 		s.lookIf(safe && !none && removed == nil,
 			"ls -l "+f.Target.SocketPath+"; ss -xlp | grep -F "+f.Target.SocketPath, "Find out who listens on it")
@@ -143,7 +145,7 @@ func stateOfUnit(f *facts.Facts, e *checks.Evidence, held bool) string {
 	}
 	// Success is that somebody stopped it.
 	why := facts.Clean(cmp.Or(ifElse(u.Result == "success", "", u.Result), u.Sub))
-	return textf("; %s is %s (%s)", facts.Clean(u.Name), facts.Clean(u.Active), why)
+	return textf("; %s is %s (%s)", facts.Clean(u.Name), facts.Clean(u.Active), why) + after(" and ", lacksText(u))
 }
 
 // rivalOfStart adds the daemons that run though nothing listens, and returns their problem:

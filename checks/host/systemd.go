@@ -67,6 +67,8 @@ type Unit struct {
 	Restarts   int
 	ExitStatus int    // of the last main process
 	Enabled    string // UnitFileState
+	// Lacks is what it requires and systemd could not start, such as a mount; nil while the unit itself runs.
+	Lacks *Unit `json:",omitempty"`
 }
 
 // FindSystemd returns ErrNoSystemd where another manager runs the host, and nil where systemd does.
@@ -230,6 +232,7 @@ func (c *conn) count(s *Systemd) error {
 // of RKE2 are.
 func (c *conn) inUse(names []string) (*Unit, error) {
 	var best *Unit
+	var requires []string
 	for _, name := range names {
 		properties, err := c.GetUnitPropertiesContext(c.ctx, name)
 		if err != nil {
@@ -247,10 +250,49 @@ func (c *conn) inUse(names []string) (*Unit, error) {
 			properties[of] = p.Value.Value()
 		}
 		if unit := newUnit(name, properties); best == nil || unit.idleness() < best.idleness() {
-			best = &unit
+			best, requires = &unit, required(properties)
 		}
 	}
+	if best != nil && (best.Active == "failed" || best.Active == "inactive") {
+		best.Lacks = c.lacking(requires, maxDepth)
+	}
 	return best, nil
+}
+
+// maxDepth bounds the units that require one another: a service, its mount, and the device of that.
+const maxDepth = 3
+
+// required returns the units without which a unit does not start.
+func required(properties map[string]any) (names []string) {
+	for _, kind := range []string{"BindsTo", "Requires", "Requisite"} {
+		list, _ := properties[kind].([]string)
+		names = append(names, list...)
+	}
+	return names
+}
+
+// lacking returns the first of some units that could not be started, with what that one lacks; nil without one. One that
+// is inactive may have done its work, or be started with the unit, unless it is a device or lacks something itself.
+func (c *conn) lacking(names []string, depth int) *Unit {
+	for _, name := range names {
+		properties, err := c.GetUnitPropertiesContext(c.ctx, name)
+		if err != nil || depth == 0 {
+			return nil
+		}
+		active, kind := properties["ActiveState"], strings.TrimPrefix(filepath.Ext(name), ".")
+		if active != "failed" && active != "inactive" || kind == "" {
+			continue
+		}
+		p, err := c.GetUnitTypePropertyContext(c.ctx, name, strings.ToUpper(kind[:1])+kind[1:], "Result")
+		if err == nil { // a device has none
+			properties["Result"] = p.Value.Value()
+		}
+		u := newUnit(name, properties)
+		if u.Lacks = c.lacking(required(properties), depth-1); active == "failed" || kind == "device" || u.Lacks != nil {
+			return &u
+		}
+	}
+	return nil
 }
 
 // newUnit makes a Unit of the properties (org.freedesktop.systemd1(5)). What is missing or of another type stays empty.
