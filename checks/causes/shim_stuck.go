@@ -84,7 +84,14 @@ func recogniseShimStuck(f *facts.Facts) *Finding {
 	if len(subjects) == 0 {
 		return nil
 	}
-	summary := e.For[0] + andMore(len(subjects)-1, ifElse(len(work) > 0, "process", "shim"))
+	summary := e.For[0]
+	if len(work) > 0 {
+		chain := chainOf(f, work[0])
+		for _, w := range fifosOf(f, chain[len(chain)-1]) {
+			summary += " and waits for the other end of the FIFO " + facts.Clean(w.Path)
+		}
+	}
+	summary += andMore(len(subjects)-1, ifElse(len(work) > 0, "process", "shim"))
 	e.For = facts.Head(e.For, facts.MaxRelated)
 	holdsStart := shimHoldsStart(f)
 	if holdsStart {

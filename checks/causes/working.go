@@ -67,6 +67,15 @@ func addWaits(f *facts.Facts, e *checks.Evidence, p host.Process) {
 		Addf(&e.For, "%v waits for %v, which is %s", p, last, facts.StateOf(last))
 	}
 	addTasks(f, e, func(t host.BlockedTask) bool { return t.PID == last.PID })
+	for _, w := range fifosOf(f, last) {
+		Addf(&e.For, "%s", fifoLine(w))
+	}
+}
+
+// fifosOf returns the FIFOs that one process waits to open.
+func fifosOf(f *facts.Facts, p host.Process) []host.FIFOWait {
+	other := func(w host.FIFOWait) bool { return w.PID != p.PID }
+	return slices.DeleteFunc(slices.Clone(f.Seen.Tasks.Value.FIFOs), other)
 }
 
 // besides is an effect on pods of which a relist notices nothing.
@@ -103,7 +112,10 @@ func adviseWork(f *facts.Facts, s *Steps, p host.Process) {
 	for _, c := range chain {
 		pids = append(pids, strconv.Itoa(c.PID))
 	}
-	s.lookStack(last.PID, textf("Look where %v waits: a lock, a mount, a device or a server", last))
+	fifos := fifosOf(f, last)
+	if adviseFIFO(s, fifos); len(fifos) == 0 {
+		s.lookStack(last.PID, textf("Look where %v waits: a lock, a mount, a device or a server", last))
+	}
 	// No signal reaches one in uninterruptible sleep.
 	deaf := func(c host.Process) bool { return c.PID <= 1 || facts.IsUninterruptible(&c) && c.Lasting }
 	if i := slices.IndexFunc(chain, func(c host.Process) bool { return facts.IsStopped(&c) }); i >= 0 {

@@ -219,7 +219,8 @@ func derivePods(f *Facts) {
 	}
 	for name, t := range trouble {
 		if strings.HasSuffix(t.Words, "context deadline exceeded") {
-			t.Words = cmp.Or(runtimeWords(f, name, ids), t.Words)
+			held := automountWords(f)
+			t.Words, t.Own = cmp.Or(held, runtimeWords(f, name, ids), t.Words), held != ""
 		}
 		if t.Stage.stops() {
 			f.Pods.NotStopping = append(f.Pods.NotStopping, t)
@@ -331,7 +332,8 @@ func addWanted(f *Facts, pods map[string]listedPod, trouble map[string]PodTroubl
 				trouble[name] = PodTrouble{Pod: p.Pod, Stage: StillRuns, Since: *w.Deleted}
 			}
 		case w.Phase == "Pending" && !listed && since != nil && since.Before(before) && !waitsForObject(f, name):
-			trouble[name] = PodTrouble{Pod: w.Pod, Stage: NoSandbox, Since: *since}
+			words := automountWords(f)
+			trouble[name] = PodTrouble{Pod: w.Pod, Stage: NoSandbox, Since: *since, Words: words, Own: words != ""}
 		case w.Phase == "Pending" && w.Hooked != "" && hookRuns(f, w, before):
 			trouble[name] = PodTrouble{Pod: w.Pod, Stage: InHook, Since: p.newest}
 		}
@@ -575,15 +577,14 @@ func PodOfLog(file string) (namespace, name, uid string) {
 }
 
 // FIFOs returns the FIFOs that daemons of the node wait to open, each once, and those in no pod's log folder first. A
-// thread that opened the log of a pod which
-// is gone may wait for ever, and holds up nothing.
+// thread that opened the log of a pod which is gone may wait for ever, and holds up nothing.
 func FIFOs(f *Facts) (list []host.FIFOWait) {
 	pods, _ := listedPods(f)
 	for _, w := range f.Seen.Tasks.Value.FIFOs {
 		same := func(o host.FIFOWait) bool { return o.PID == w.PID && o.Path == w.Path }
 		namespace, name, _ := PodOfLog(w.Path)
 		_, listed := pods[namespace+"/"+name]
-		if w.PID > 0 && w.Path != "" && !slices.ContainsFunc(list, same) &&
+		if w.PID > 0 && w.Path != "" && w.Role != host.RoleOCI && !slices.ContainsFunc(list, same) &&
 			(name == "" || listed || !f.Calls.BothLists) {
 			list = append(list, w)
 		}

@@ -2,11 +2,13 @@ package facts
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/kubelet"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/internal/lazyregexp"
@@ -59,6 +61,17 @@ func addRemoved(f *Facts, trouble map[string]PodTrouble) {
 		}
 		trouble[p.Namespace+"/"+p.Name] = PodTrouble{Pod: p, Stage: StillRuns, Since: at, Words: words, Own: true}
 	}
+}
+
+// automountWords says what the kubelet waits for where an automount holds up one of its threads; else empty.
+func automountWords(f *Facts) string {
+	for _, t := range f.Seen.Tasks.Value.Blocked {
+		if t.Role == host.RoleKubelet && WaitOf(t) == WaitAutofs {
+			return fmt.Sprintf("the kubelet (pid %d) waits in the kernel for the automount of %s, which nobody makes (autofs)",
+				t.PID, cmp.Or(t.Path, "a path"))
+		}
+	}
+	return ""
 }
 
 // dropLoneTimeouts drops pods of one workload that do not answer a connection: it may take none. Several workloads have

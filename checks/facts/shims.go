@@ -55,8 +55,13 @@ func deriveShims(f *Facts) {
 	replaced := slices.ContainsFunc(f.Processes, func(p host.Process) bool { return SharesSocket(f, p) })
 	s.Culprits = ShimGap{
 		Orphans: filter(s.Gap.Orphans, func(p host.Process) bool {
-			if slices.ContainsFunc(s.Mute, func(o host.Process) bool { return o.PID == p.PID }) {
-				return false
+			begins := func(o host.Process) bool { return o.PID == p.PID || o.PPID == p.PID && o.ObjectID == p.ObjectID }
+			if slices.ContainsFunc(slices.Concat(s.Mute, s.Working), begins) {
+				return false // its sandbox is being made, and is in no list before it runs
+			}
+			if c := Logged(f, signature.CreateFailed); c != nil && c.First != nil && p.Started.After(*c.First) &&
+				strings.Contains(c.Example+c.Newest(), "failed to start shim") {
+				return false // the reason is the error
 			}
 			ours := IsAsked(f, p.Address) && p.Namespace == kubernetes && p.Work == ""
 			return !replaced && ours || IsNamedBad(f, p.ObjectID)
@@ -86,6 +91,10 @@ func muteShims(f *Facts) []host.Process {
 		hasPlugin := slices.ContainsFunc(ProcessesOf(f, host.RoleCNI), func(o host.Process) bool {
 			return o.ObjectID == p.ObjectID || o.Serves.Pod == p.Serves.Pod && o.Serves.Namespace == p.Serves.Namespace
 		})
+		isChild := func(o host.Process) bool { return o.PPID == p.PID }
+		if slices.ContainsFunc(ProcessesOf(f, host.RoleOCI), isChild) {
+			return false
+		}
 		return f.Shims.Comparable && p.Serves.Pod != "" && p.Work == "" && p.Namespace == kubernetes && p.State == 'S' &&
 			(IsConmon(p) || IsAsked(f, p.Address)) && !IsListed(f, p.ObjectID) && AgeOf(f, p) >= muteAge && !hasPlugin
 	})

@@ -115,6 +115,7 @@ const (
 	WaitUnmount
 	WaitCgroup
 	WaitThaw
+	WaitAutofs
 )
 
 // waits holds, in the order of the constants, the things waited for and the beginnings of the kernel functions that
@@ -148,6 +149,7 @@ var waits = []struct{ what, functions string }{
 	},
 	{"a lock of the kernel's control groups", "cgroup_ kernfs_ cpuset_ css_"},
 	{"a frozen file system (fsfreeze)", "percpu_rwsem_wait"}, // sb_start_write in include/linux/fs.h
+	{"an automount that nobody makes (autofs)", "autofs_"},
 }
 
 // String names the thing waited for.

@@ -57,6 +57,8 @@ type BlockedTask struct {
 	Waited time.Duration `json:",omitempty"`
 	// Disks are the file systems of which one is frozen, where it waits for the end of that.
 	Disks []TaskDisk `json:",omitempty"`
+	// Path is what a thread of the node's daemons waits for autofs to mount; empty where it is not known.
+	Path string `json:",omitempty"`
 	Owner
 }
 
@@ -224,6 +226,7 @@ func (p Population) explain(ctx context.Context, tasks *Tasks) error {
 		tasks.Blocked[i].Stack = stacks[dir]
 	}
 	p.explainFrozen(ctx, tasks.Blocked)
+	p.explainAutofs(ctx, tasks.Blocked)
 	locked := map[int]bool{}
 	for i, t := range tasks.Blocked {
 		if _, tried := locked[t.PID]; !tried && len(locked) < maxMaps {

@@ -20,8 +20,8 @@ const (
 	maxFIFOs  = 20
 )
 
-// A FIFOWait is a thread of the runtime, the kubelet or conmon that waits in the opening of a FIFO, in two reads some
-// time apart. The FIFOs of containerd and its shims, which they open through their descriptors, are not among them: it
+// A FIFOWait is a thread of the runtime, the kubelet, conmon or an OCI runtime that waits in the opening of a FIFO, in
+// two reads some time apart. The FIFOs of containerd and its shims, which they open through their descriptors, are not among them: it
 // waits there whenever a container is made.
 type FIFOWait struct {
 	PID, TID int
@@ -32,7 +32,8 @@ type FIFOWait struct {
 
 // mayOpen reports whether the opens of a process's threads are looked at.
 func mayOpen(p Process) bool {
-	return p.Role == RoleRuntime || p.Role == RoleKubelet || p.Role == RoleShim && strings.HasPrefix(p.Name, "conmon")
+	return p.Role == RoleRuntime || p.Role == RoleKubelet || p.Role == RoleOCI ||
+		p.Role == RoleShim && strings.HasPrefix(p.Name, "conmon")
 }
 
 // fifos returns what the threads that still wait in the opening of a FIFO open.
@@ -65,20 +66,49 @@ func (p Population) fifos(ctx context.Context, waiting []suspect) (list []FIFOWa
 	return top(list, maxFIFOs, func(a, b FIFOWait) int { return a.TID - b.TID }), err
 }
 
-// opened returns the path that a thread opens: the second argument of openat(2), in the memory of its process.
+// opened returns the path that a thread opens; empty if it does not any more.
+func (p Population) opened(s suspect) string {
+	path := p.pathOf(s.PID, s.dir)
+	if !s.stayed() {
+		return ""
+	}
+	return path
+}
+
+// explainAutofs adds the paths that threads of the node's daemons wait for autofs to mount.
+func (p Population) explainAutofs(ctx context.Context, blocked []BlockedTask) {
+	tasks := map[string]*BlockedTask{}
+	for i, t := range blocked {
+		if strings.HasPrefix(t.Wchan, "autofs_") && mayOpen(p.roles[t.PID]) {
+			tasks[filepath.Join(p.dir(t.PID), "task", strconv.Itoa(t.TID))] = &blocked[i]
+		}
+	}
+	paths, _ := gather(ctx, "reading what threads wait for", slices.Sorted(maps.Keys(tasks)),
+		func(at *position, dir string) (string, bool) {
+			at.enter("%s/syscall", dir)
+			path := p.pathOf(tasks[dir].PID, dir)
+			return path, filepath.IsAbs(path)
+		})
+	for dir, path := range paths {
+		tasks[dir].Path = path
+	}
+}
+
+// pathOf returns the path that a thread's system call is about: the second argument of openat(2), newfstatat(2) and
+// statx(2), in the memory of its process.
 //
 //	257 0xffffffffffffff9c 0xc0006c9180 0x80441 0x1a0 0x0 0x0 0xc0009d8750 0xc6200e
-func (p Population) opened(s suspect) string {
-	call, _ := readSmall(s.dir, "syscall")
+func (p Population) pathOf(pid int, dir string) string {
+	call, _ := readSmall(dir, "syscall")
 	f := strings.Fields(call)
-	if len(f) != 9 || !s.stayed() {
+	if len(f) != 9 {
 		return ""
 	}
 	at, err := strconv.ParseInt(strings.TrimPrefix(f[2], "0x"), 16, 64)
 	if err != nil {
 		return ""
 	}
-	fd, err := unix.Open(filepath.Join(p.dir(s.PID), "mem"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open(filepath.Join(p.dir(pid), "mem"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return ""
 	}

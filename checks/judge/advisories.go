@@ -27,6 +27,9 @@ func withAdvisories(f *facts.Facts, all []checks.Cause) []checks.Cause {
 	have["systemd"] = f.Seen.Systemd.Value.Version
 	for i := range all {
 		c := &all[i]
+		if c.CausedBy != "" {
+			continue // its reason is known
+		}
 		fit := slices.DeleteFunc(advisories.Match(have, c.Code), func(a advisories.Advisory) bool {
 			return !a.Shows(append([]string{c.Summary}, c.Evidence.For...)...)
 		})
