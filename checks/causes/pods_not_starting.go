@@ -142,17 +142,47 @@ func troubled(f *facts.Facts, pods []facts.PodTrouble, none bool, wrong string) 
 		addGaps(f, &e, gapJournal)
 		Addf(&e.Missing, noError)
 	}
+	reason := Quote(words)
+	if _, inner, ok := strings.Cut(words, "container process: "); ok && noExec(f, pods) != "" {
+		reason = Quote(strings.TrimRight(inner, `"`))
+	}
+	for _, why := range []string{podLimit(f, words), noIPv6(f, words)} {
+		if why != "" {
+			reason = why
+			e.For = append(e.For, why)
+		}
+	}
 	addIf(facts.CanaryStarts(f), &e.Against, "a canary was created and started, so some pods can start")
 	addIf(none && f.Canary == nil, &e.Missing, "whether a canary starts (kdiag node --canary tries one)")
-	said := words
-	if _, inner, ok := strings.Cut(words, "container process: "); ok && noExec(f, pods) != "" {
-		said = strings.TrimRight(inner, `"`)
-	}
-	summary := besides(f, wrong)[0] + after(": ", Quote(said))
+	summary := besides(f, wrong)[0] + after(": ", reason)
 	x := newFinding(criticalIf(none), step, summary, e, subjects...)
 	x.Waiting = textf("%s for it: %s", units.Count(len(pods), "pod")+units.Plural(len(pods), " waits", " wait"),
 		podsLabel(pods))
 	return x.advise(func(s *Steps, _ string) { adviseTroubled(f, s, pods, words) })
+}
+
+// podLimit says how many pods there are and may be, where the kubelet rejects one for that; else empty.
+func podLimit(f *facts.Facts, words string) string {
+	s := f.Seen.Settings.Value
+	if s.MaxPods == 0 || !facts.Says(words, "(res: pods,", "outofpods", "too many pods") {
+		return ""
+	}
+	n := 0
+	for _, p := range f.Seen.Pods.Value {
+		n += ifElse(p.Phase == "Failed" || p.Phase == "Succeeded", 0, 1)
+	}
+	from := ifElse(len(s.Files) > 0, " ("+facts.Clean(strings.Join(s.Files, ", "))+")", "")
+	return textf("the node is full: maxPods of the kubelet is %d%s, and it has %s", s.MaxPods, from, units.Count(n, "pod"))
+}
+
+// noIPv6 says that the network has addresses of IPv6, which the node does not, where that is why a plugin fails; else
+// empty.
+func noIPv6(f *facts.Facts, words string) string {
+	if c := f.Seen.CNI.Value; c.IPv6Off && facts.OfNetwork(words) && facts.Says(words, "permission denied", "ipv6") {
+		return textf("IPv6 is switched off on this node (sysctl disable_ipv6), and %s has a range of it; the plugin says: %s",
+			facts.Clean(c.File), Quote(words[strings.LastIndex(words, ": failed")+1:]))
+	}
+	return ""
 }
 
 // noError is missing where no daemon says why pods do not get where they should.
@@ -195,6 +225,10 @@ var errorSources = []errorSource{
 	{"exec format error", "uname -m", "Compare it with the architecture of the image's programs: crictl inspecti, file"},
 	{"failed to setup network", "ls -l /etc/cni/net.d /opt/cni/bin", "Check the network's configuration and plugins"},
 	{noLocalPort, portCommand, portWhy},
+	{
+		"for the automount of", "grep ' autofs ' /proc/self/mounts; systemctl status --no-pager autofs '*.automount'",
+		"Find the automount and the daemon that should serve it: start that, or unmount it (umount -l)",
+	},
 	{": connect: ", "ip rule; ip route show table all", "Look for a rule or a route that keeps the node from its pods"},
 }
 
@@ -235,6 +269,11 @@ func adviseTroubled(f *facts.Facts, s *Steps, pods []facts.PodTrouble, words str
 			first.Pod.UID+"*' 2>/dev/null", "Find the processes that are in the volume or have a file of it open")
 		s.Look("grep "+first.Pod.UID+" /proc/self/mountinfo", "Look for a mount that was left in the volume: unmount it")
 	}
+	s.lookIf(noIPv6(f, words) != "", "sysctl -a 2>/dev/null | grep 'disable_ipv6 = 1'",
+		"Switch IPv6 on (sysctl -w net.ipv6.conf.all.disable_ipv6=0), or take its range out of the configuration")
+	files := strings.Join(f.Seen.Settings.Value.Files, " ")
+	s.lookIf(podLimit(f, words) != "" && facts.SafePath.MatchString(strings.ReplaceAll(files, " ", "/")),
+		"grep -ns maxPods "+files, "Read the limit; a kubelet reads it when it starts")
 	for _, k := range errorSources {
 		if strings.Contains(words, k.words) {
 			s.Look(ifElse(k.command == "images", facts.CrictlCommand(f, k.command), k.command), k.why)

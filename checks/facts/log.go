@@ -140,6 +140,7 @@ func LastOf(f *Facts, codes ...string) *time.Time {
 
 // ErrorWords returns the error of a structured record, which may be cut, else the whole record.
 func ErrorWords(record string) string {
+	record = signature.Loader(record)
 	_, rest, found := strings.Cut(record, ` err="`)
 	if !found {
 		_, rest, found = strings.Cut(record, ` error="`)

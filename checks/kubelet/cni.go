@@ -14,6 +14,7 @@ import (
 	"github.com/containernetworking/cni/libcni"
 
 	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
 
 // usualConfDir is where the network configuration is unless a distribution has another place.
@@ -97,6 +98,7 @@ func ReadCNI(ctx context.Context, root string, setup crictl.RuntimeConfig) (CNI,
 	} else {
 		c.fill(host, list)
 		c.lookForBridge(host, root, setup.PID, list)
+		c.IPv6Off = rangeV6.Match(list.Bytes) && setup.PID > 0 && lacksIPv6(root, setup.PID)
 	}
 	return c, ctx.Err()
 }
@@ -157,6 +159,17 @@ func (c *CNI) lookForBridge(host crictl.HostFiles, root string, pid int, list *l
 			c.CutOff = append(c.CutOff, oneLine(r.ContainerID))
 		}
 	}
+}
+
+// rangeV6 finds a range of IPv6 addresses in a configuration.
+var rangeV6 = lazyregexp.New(`"subnet"\s*:\s*"[0-9A-Fa-f]*:`)
+
+// lacksIPv6 reports whether a process sees no IPv6 address, not even that of lo, or new interfaces get none.
+func lacksIPv6(root string, pid int) bool {
+	proc := filepath.Join(root, "proc")
+	all, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(pid), "net/if_inet6"))
+	off, _ := os.ReadFile(filepath.Join(proc, "sys/net/ipv6/conf/default/disable_ipv6"))
+	return err == nil && len(all) == 0 || strings.TrimSpace(string(off)) == "1"
 }
 
 // wholeFirst returns names with the first file that can be used, with its plugins, in front.

@@ -34,10 +34,17 @@ func TestReadCNI(t *testing.T) {
 		"var/lib/cni/results/net-d4-eth0",
 		`{"containerId":"d4","result":{"interfaces":[{"name":"cni0"},{"name":"veth9"}]}}`,
 	}
+	dual := []string{
+		"c/10-net.conflist", `{"cniVersion":"0.4.0","name":"net","plugins":[{"type":"bridge","ipam":{"ranges":[[{` +
+			`"subnet":"10.1.0.0/16"}],[{"subnet":"fd00:1::/64"}]]}},{"type":"portmap"}]}`,
+		"proc/55/net/if_inet6", "", "proc/56/net/if_inet6", "00000000000000000000000000000001 01 80 10 80       lo\n",
+	}
 	whole := CNI{ConfDir: "/c", File: "10-net.conflist", Name: "net", Plugins: []string{"bridge", "portmap"}}
 	cut, remade := whole, whole
 	cut.LostBridge, cut.CutOff = "cni0", []string{"a1", "d4"}
 	remade.LostBridge, remade.Remade, remade.CutOff = "cni0", true, []string{"a1"}
+	off := whole
+	off.IPv6Off = true
 	for _, tc := range []struct {
 		name  string
 		files []string
@@ -83,6 +90,8 @@ func TestReadCNI(t *testing.T) {
 		}},
 		{"a bridge that is gone", bridged, crictl.RuntimeConfig{ConfDir: "/c", PID: 55}, cut},
 		{"a bridge that was made anew", bridged, crictl.RuntimeConfig{ConfDir: "/c", PID: 58}, remade},
+		{"a range of IPv6, and no address", dual, crictl.RuntimeConfig{ConfDir: "/c", PID: 55}, off},
+		{"a range of IPv6", dual, crictl.RuntimeConfig{ConfDir: "/c", PID: 56}, whole},
 		{"a bridge", bridged, crictl.RuntimeConfig{ConfDir: "/c", PID: 56}, whole},
 		{"a bridge, by an unknown process", bridged, crictl.RuntimeConfig{ConfDir: "/c"}, whole},
 		{"a bridge, by a process that ended", bridged, crictl.RuntimeConfig{ConfDir: "/c", PID: 57}, whole},

@@ -183,6 +183,8 @@ type CNI struct {
 	LostBridge string   `json:",omitempty"`
 	Remade     bool     `json:",omitempty"`
 	CutOff     []string `json:",omitempty"`
+	// IPv6Off is set where the network has a range of IPv6, which the kernel's settings switch off (disable_ipv6).
+	IPv6Off bool `json:",omitempty"`
 
 	Configured bool     // the folders are the runtime's own, as it reports them
 	Programs   []string // shim and OCI runtime of the runtime's default handler, where they are not there

@@ -132,11 +132,23 @@ var longIDs = lazyregexp.New(`\b([0-9a-f]{12})[0-9a-f]{52}\b`)
 // ShortIDs cuts the ids of containers, sandboxes and images in a text to the 12 digits that crictl prints.
 func ShortIDs(s string) string { return longIDs.ReplaceAllString(s, "$1") }
 
+// loaderWords finds what ld.so(8) said, where containerd took it for the address of a shim.
+var loaderWords = lazyregexp.New(`(?:start failed: )?dial unix \S*ERROR: (ld\.so: object .{1,200}?\)): ignored(?s:.*?)` +
+	`connect: invalid argument`)
+
+// Loader replaces an address of a shim that is an error of the dynamic loader by that error.
+func Loader(s string) string {
+	if !strings.Contains(s, "ERROR: ld.so") {
+		return s
+	}
+	return loaderWords.ReplaceAllString(s, "$1")
+}
+
 // errorText cleans an error for display. Of a long one the middle is left out: Go's errors have what failed at their
 // beginning and why at their end.
 func errorText(s string) string {
 	const first = maxError / 3
-	s = s[:min(len(s), 8*maxError)]
+	s = Loader(s[:min(len(s), 8*maxError)])
 	if strings.Contains(s, `\`) {
 		s = strings.NewReplacer(`\\\"`, `"`, `\"`, `"`, `\n`, " ").Replace(s)
 	}
