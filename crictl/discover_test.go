@@ -68,12 +68,9 @@ const (
 )
 
 func TestDiscover(t *testing.T) {
-	named := filepath.Join(t.TempDir(), "crictl.yaml")
-	must(t, os.WriteFile(named, []byte("runtime-endpoint: /run/named.sock\n"), 0o600))
 	for _, tc := range []struct {
 		name     string
 		env      string
-		config   string // CRI_CONFIG_FILE
 		host     host
 		want     Endpoint // Reason: a part of it; the zero Endpoint for none
 		tried    []string // sources that were set and not taken, with the beginning of why; nil is not compared
@@ -158,15 +155,10 @@ func TestDiscover(t *testing.T) {
 			},
 			want: Endpoint{"unix:///run/x/containerd.sock", SourceWellKnown, "given to a running shim of Kubernetes"},
 		},
-		{
-			name: "crictl.yaml where the variable names it", config: named,
-			host: host{"etc/crictl.yaml": "runtime-endpoint: /run/other.sock\n"},
-			want: Endpoint{"unix:///run/named.sock", SourceConfig, named},
-		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			opts := DiscoverOptions{Root: tc.host.root(t), Getenv: func(key string) string {
-				return map[string]string{EndpointEnv: tc.env, CrictlConfigEnv: tc.config}[key]
+				return map[string]string{EndpointEnv: tc.env}[key]
 			}}
 			got, err := Discover(t.Context(), opts)
 			none, _ := errors.AsType[*NoEndpointError](err)
@@ -422,7 +414,6 @@ func TestRuntimeConfig(t *testing.T) {
 			handler(`runc.v2","runtimePath":"/opt/shim","options":{"BinaryName":"/opt/crun","SystemdCgroup":true}`),
 			cni, with("systemd", "/opt/shim", "/opt/crun"),
 		},
-		{handler(`runtime.v1.linux","options":null`), cni, with("cgroupfs")},
 		{`{"sandboxImage":"registry.k8s.io/pause:3.9"}`, "", RuntimeConfig{}}, // CRI-O
 		{
 			`{"containerdRootDir":"/var/lib/containerd","rootDir":"/var/lib/containerd/io.containerd.grpc.v1.cri",

@@ -4,8 +4,6 @@ import (
 	stdcmp "cmp"
 	"encoding/json"
 	"os"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,8 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
-
-	"github.com/kdiag/kdiag/checks"
 )
 
 const manifests = "../../deploy/kubernetes"
@@ -47,28 +43,6 @@ func decode(t *testing.T, manifests string) (objects int, agent *appsv1.DaemonSe
 		}
 	}
 	return len(all), agent
-}
-
-func TestManifests(t *testing.T) {
-	var all []string
-	for _, name := range []string{
-		"namespace", "rbac", "daemonset", "components/own-node/policy", "components/podmonitor/podmonitor",
-		"components/upload/rbac",
-	} {
-		data, err := os.ReadFile(manifests + "/" + name + ".yaml")
-		must(t, err)
-		all = append(all, string(data))
-	}
-	n, agent := decode(t, strings.Join(all, "\n---\n"))
-	if n != 13 || agent == nil {
-		t.Fatalf("%d objects", n)
-	}
-	const want = "kdiag agent --host-root=/host --data-dir=/var/lib/kdiag --listen=[$(POD_IP)]:9478 --publish " +
-		"--node-name=$(NODE_NAME) --serve-captures --captures-token=/etc/kdiag/token"
-	c := agent.Spec.Template.Spec.Containers[0]
-	if diff := cmp.Diff(want, strings.Join(append(c.Command, c.Args...), " ")); diff != "" {
-		t.Error(diff)
-	}
 }
 
 // render executes a chart's templates with its values and others, with the few functions of Helm that they use.
@@ -115,7 +89,8 @@ type chartFiles func(name string) string
 
 func (read chartFiles) Get(name string) string { return read(name) }
 
-// TestChart has the Helm chart install what kustomize installs, but the namespace, which helm install makes.
+// TestChart has the Helm chart install what kustomize installs, but the namespace, which helm install makes. All of it
+// has only fields of its types.
 func TestChart(t *testing.T) {
 	byName := func(docs string) map[string]any {
 		all := map[string]any{}
@@ -135,6 +110,13 @@ func TestChart(t *testing.T) {
 		text, err := os.ReadFile(manifests + "/" + name + ".yaml")
 		must(t, err)
 		want = append(want, string(text))
+	}
+	const command = "kdiag agent --host-root=/host --data-dir=/var/lib/kdiag --listen=[$(POD_IP)]:9478 --publish " +
+		"--node-name=$(NODE_NAME) --serve-captures --captures-token=/etc/kdiag/token"
+	_, installed := decode(t, strings.Join(want, "\n---\n"))
+	run := installed.Spec.Template.Spec.Containers[0]
+	if diff := cmp.Diff(command, strings.Join(append(run.Command, run.Args...), " ")); diff != "" {
+		t.Error(diff)
 	}
 	kustomized := byName(strings.Join(want, "\n---\n"))
 	delete(kustomized, "Namespace kdiag")
@@ -206,26 +188,5 @@ func TestNodeProblemDetector(t *testing.T) {
 	if *c.Change || r.Condition == problemType || r.Path != "/usr/bin/kdiag" || !slices.IsSorted(limits[:]) ||
 		limits[0] == limits[1] {
 		t.Errorf("%+v", got)
-	}
-}
-
-// TestRecipes has each recipe name the condition that the agent publishes for repairs, and NVSentinel's every action that
-// somebody has to do.
-func TestRecipes(t *testing.T) {
-	files, err := filepath.Glob("../../deploy/recipes/*")
-	must(t, err)
-	for _, name := range files {
-		text, err := os.ReadFile(name)
-		must(t, err)
-		types := regexp.MustCompile(`type:? (?:== )?"?(Kdiag\w+)`).FindAllSubmatch(text, -1)
-		if len(types) == 0 || slices.ContainsFunc(types, func(m [][]byte) bool { return string(m[1]) != repairType }) {
-			t.Errorf("%s: conditions %q", name, types)
-		}
-		for _, a := range checks.Actions() {
-			lacks := a != checks.ActionNone && a != checks.ActionWait && !strings.Contains(string(text), `"`+string(a)+`"`)
-			if filepath.Base(name) == "nvsentinel.yaml" && lacks {
-				t.Errorf("%s: no policy of %s", name, a)
-			}
-		}
 	}
 }

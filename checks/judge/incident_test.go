@@ -192,13 +192,3 @@ func TestLogVerdicts(t *testing.T) {
 		}
 	}
 }
-
-func TestJournalctl(t *testing.T) {
-	from := time.Date(2026, 11, 21, 8, 49, 8, 461, time.FixedZone("", 8*3600))
-	const window = " -o short-precise --since '2026-11-21 00:39:08 UTC' --until '2026-11-21 00:58:08 UTC'"
-	const want = `journalctl -D '/mnt/it'\''s $HOME'` + window
-	sources := []journal.Source{{Name: "/mnt/it's $HOME/a.journal", Format: "journal"}}
-	if got := journalctlCommand(sources, from, from.Add(7*time.Minute)); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
-}

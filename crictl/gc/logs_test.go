@@ -318,14 +318,3 @@ func TestCensus(t *testing.T) {
 		t.Errorf("%d beyond the newest, the plan removes %+v", n, counts)
 	}
 }
-
-func TestGrow(t *testing.T) {
-	before := Census{Total: 100, Sandboxes: 5, ListBytes: 1000, LimitBytes: 2000}
-	after := Census{Total: 110, Sandboxes: 6, ListBytes: 1100, LimitBytes: 2000}
-	if diff := cmp.Diff(&Growth{60, 10, 1, 100, 14400, new(540.0)}, Grow(&before, &after, 60)); diff != "" {
-		t.Error(diff)
-	}
-	if got := Grow(&before, &Census{Partial: true}, 60); got != nil {
-		t.Errorf("of a part: %+v", got)
-	}
-}

@@ -100,9 +100,8 @@ func TestRun(t *testing.T) {
 			},
 		},
 		{
-			name:  "calls in flight are waited for when it is interrupted",
+			name: "calls in flight are waited for when it is interrupted", stop: 6 * time.Second,
 			fault: fake.Fault{RPC: "RemoveContainer", Delay: second(4)},
-			stop:  6 * time.Second,
 			ok: func(r *trial) bool {
 				return r.Stopped == "interrupted" && r.Removed == r.gone && r.Removed >= 4 && len(r.Failed) == 0
 			},
