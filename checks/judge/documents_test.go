@@ -16,9 +16,9 @@ func TestMeasured(t *testing.T) {
 	hung := crictl.Call{Method: facts.RPCContainers, Code: crictl.DeadlineExceeded}
 	refused := crictl.Call{Method: facts.RPCContainers, Code: crictl.ResourceExhausted, Bytes: 17 << 20}
 	for want, call := range map[string]crictl.Call{
-		"[0,0,0,0]": none, "[null,null,null,0]": hung, "[17825792,null,null,17825792]": refused,
+		"[0,0,0,20]": none, "[null,null,null,20]": hung, "[17825792,null,null,17825792]": refused,
 	} {
-		sandboxes := crictl.Call{Method: facts.RPCSandboxes, Code: crictl.OK}
+		sandboxes := crictl.Call{Method: facts.RPCSandboxes, Code: crictl.OK, Bytes: 20}
 		f := &facts.Input{Measurement: &plegbench.Measurement{
 			Probes: []crictl.Call{call}, Samples: []plegbench.Sample{{Sandboxes: sandboxes, Containers: call}},
 		}}
