@@ -39,6 +39,20 @@ func TestEndToEndPromtool(t *testing.T) {
 	promtool(t, "", "test", "rules", deploy+"rules_test.yaml")
 }
 
+// TestEndToEndNodeExporter has a real node_exporter read the textfile, and wants each sample to come out again.
+func TestEndToEndNodeExporter(t *testing.T) {
+	m, dir := NewMetrics("v1.2.3", false), t.TempDir()
+	look(t, m, sick)
+	must(t, m.WriteTextfile(dir))
+	text, err := os.ReadFile(dir + "/kdiag.prom")
+	must(t, err)
+	exporter := nodebox.StartServer(t, "prometheus-node-exporter", "--collector.disable-defaults", "--collector.textfile",
+		"--collector.textfile.directory="+dir)
+	exporter.Await(t, "/metrics", func(page string) bool {
+		return strings.Contains(page, "node_textfile_scrape_error 0\n") && strings.Contains(page, string(text))
+	})
+}
+
 // sickAgent serves the metrics of a sick node, which is looked at with each scrape, and returns its address.
 func sickAgent(t *testing.T, compact bool) string {
 	m := NewMetrics("v1.2.3", compact)

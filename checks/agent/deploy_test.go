@@ -4,6 +4,8 @@ import (
 	stdcmp "cmp"
 	"encoding/json"
 	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
+
+	"github.com/kdiag/kdiag/checks"
 )
 
 const manifests = "../../deploy/kubernetes"
@@ -188,5 +192,26 @@ func TestNodeProblemDetector(t *testing.T) {
 	if *c.Change || r.Condition == problemType || r.Path != "/usr/bin/kdiag" || !slices.IsSorted(limits[:]) ||
 		limits[0] == limits[1] {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestRecipes has each recipe name the condition that the agent publishes for repairs, and NVSentinel's every action that
+// somebody has to do.
+func TestRecipes(t *testing.T) {
+	files, err := filepath.Glob("../../deploy/recipes/*")
+	must(t, err)
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		must(t, err)
+		types := regexp.MustCompile(`type:? (?:== )?"?(Kdiag\w+)`).FindAllSubmatch(text, -1)
+		if len(types) == 0 || slices.ContainsFunc(types, func(m [][]byte) bool { return string(m[1]) != repairType }) {
+			t.Errorf("%s: conditions %q", name, types)
+		}
+		for _, a := range checks.Actions() {
+			lacks := a != checks.ActionNone && a != checks.ActionWait && !strings.Contains(string(text), `"`+string(a)+`"`)
+			if filepath.Base(name) == "nvsentinel.yaml" && lacks {
+				t.Errorf("%s: no policy of %s", name, a)
+			}
+		}
 	}
 }

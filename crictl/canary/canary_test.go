@@ -207,37 +207,23 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// TestHousekeeping stops the sandbox under the canary as a kubelet does, which begins with the containers, in the first
-// rounds or in all.
+// TestHousekeeping stops the sandbox under each canary as a kubelet does.
 func TestHousekeeping(t *testing.T) {
-	for _, tt := range []struct {
-		name   string
-		rounds int
-		at     string
-		want   want
-	}{
-		{"once, before the container", 1, "CreateContainer", want{attempts: 2}},
-		{"always", 99, "ExecSync", want{"ExecSync", Failed, 3, ByOther, 0, false}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				cri := serve(t, []string{box})
-				opts, rounds := options(), 0
-				opts.Progress = func(step string) {
-					if step != tt.at || rounds == tt.rounds {
-						return
-					}
-					rounds++
-					for _, id := range sandboxes(t, cri, true) {
-						if err := cri.StopPodSandbox(t.Context(), id); err != nil {
-							t.Error(err)
-						}
-					}
+	synctest.Test(t, func(t *testing.T) {
+		cri := serve(t, []string{box})
+		opts := options()
+		opts.Progress = func(step string) {
+			if step != "ExecSync" {
+				return
+			}
+			for _, id := range sandboxes(t, cri, true) {
+				if err := cri.StopPodSandbox(t.Context(), id); err != nil {
+					t.Error(err)
 				}
-				tt.want.check(t, cri, Run(t.Context(), cri, opts))
-			})
-		})
-	}
+			}
+		}
+		want{"ExecSync", Failed, 3, ByOther, 0, false}.check(t, cri, Run(t.Context(), cri, opts))
+	})
 }
 
 // TestRun runs where killed runs left something, beside sandboxes that look like it. Only the first may go.
