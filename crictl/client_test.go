@@ -50,6 +50,7 @@ func TestCallOutcomes(t *testing.T) {
 			name: "command's deadline first", fault: fake.Fault{Hang: true}, parent: 2 * time.Second, want: Canceled,
 			err: "deadline", elapsed: 2 * time.Second,
 		},
+		{name: "interrupted", fault: fake.Fault{Hang: true}, want: Canceled, err: "canceled", elapsed: time.Second},
 		{
 			name:  "deadline of something behind the runtime",
 			fault: fake.Fault{Delay: s, Error: "DeadlineExceeded: shim: no answer"},
@@ -74,6 +75,9 @@ func TestCallOutcomes(t *testing.T) {
 					fake.Scenario{Faults: []fake.Fault{tc.fault}})
 				ctx, cancel := context.WithTimeout(t.Context(), gocmp.Or(tc.parent, time.Hour))
 				defer cancel()
+				if tc.name == "interrupted" {
+					time.AfterFunc(time.Second, cancel)
+				}
 				v, call := c.Version(ctx)
 				synctest.Wait()
 				if want := 5 * time.Second / 2; tc.elapsed > want != slices.Equal(late, []time.Duration{want}) {

@@ -565,6 +565,7 @@ func TestTie(t *testing.T) {
 		{"runc below a shim", WaitsTTRPC, 10, []Candidate{runs, child("oci", 30, 20, "at work")}, 30, ""},
 		{"runc of this shim", WaitsRunc, 20, []Candidate{child("oci", 30, 20, ""), child("oci", 31, 21, "")}, 30, ""},
 		{"a plugin and the one that it started", WaitsCNI, 10, []Candidate{cni, child("cni", 41, 40, "")}, 40, ""},
+		{"the plugin that is stuck", WaitsCNI, 10, []Candidate{cni, child("cni", 43, 10, "stopped")}, 43, ""},
 		{"a plugin that does something else", WaitsCNI, 10, []Candidate{cni, del}, 40, ""},
 		{"a lock is no process", WaitsLock, 10, []Candidate{stopped}, 0, ""},
 	}
