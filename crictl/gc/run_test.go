@@ -159,12 +159,8 @@ func TestRunLooksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := serve(t, flood())
 		before, plan := look(t, c, Rules{MinAge: time.Minute})
-		want := []Skipped{}
-		change := func(v *Candidate, why string, do func()) {
-			do()
-			want = append(want, Skipped{ID: v.ID, Why: why})
-		}
-		all, other := plan.Remove, "now another container with this id"
+		all := plan.Remove
+		last := &all[len(all)-1]
 		for _, k := range before.Containers {
 			if k.State == crictl.ContainerRunning {
 				all[0] = Candidate{
@@ -172,19 +168,18 @@ func TestRunLooksAgain(t *testing.T) {
 				}
 			}
 		}
-		change(&all[0], "now running", func() {})
-		change(&all[1], other, func() { all[1].Attempt++ })
-		change(&all[2], other, func() { all[2].PodUID = "x" })
-		change(&all[3], other, func() { all[3].Container = "x" })
-		change(&all[4], "already gone", func() { all[4].ID = "nobody" })
-		last := &all[len(all)-1]
-		change(last, "now ready", func() {
-			for _, s := range before.Sandboxes {
-				if s.State == crictl.SandboxReady {
-					last.ID, last.PodUID, last.Attempt = s.ID, s.Pod.UID, s.Attempt
-				}
+		for _, s := range before.Sandboxes {
+			if s.State == crictl.SandboxReady {
+				last.ID, last.PodUID, last.Attempt = s.ID, s.Pod.UID, s.Attempt
 			}
-		})
+		}
+		all[1].Attempt++
+		all[2].PodUID, all[3].Container, all[4].ID = "x", "x", "nobody"
+		const other = "now another container with this id"
+		want := []Skipped{
+			{all[0].ID, "now running"}, {all[1].ID, other}, {all[2].ID, other}, {all[3].ID, other},
+			{"nobody", "already gone"}, {last.ID, "now ready"},
+		}
 		for i := range all { // CRI-O has another time in the status
 			all[i].CreatedAt = all[i].CreatedAt.Add(5 * time.Second)
 		}
