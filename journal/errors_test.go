@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 	"unicode"
 
 	"github.com/google/go-cmp/cmp"
@@ -69,6 +70,7 @@ func TestErrorsOf(t *testing.T) {
 			"W" + stamp + `a.go:1] Failed to do it 17 times`,
 			"1 kubelet warning  [] Failed to do it <*> times\n",
 		},
+		"fatal": {"F" + stamp + `a.go:1] it broke`, "1 kubelet error  [] it broke\n"},
 		"journal": {
 			"Nov 21 00:52:12 n1 containerd[7]: " + `time="2026-11-21T00:52:12.1Z" level=error msg="it broke" id=a1b2`,
 			"1 runtime error  [] level=error msg=\"it broke\" id=<*>\n",
@@ -107,8 +109,26 @@ func TestErrorsOf(t *testing.T) {
 	}
 }
 
-// TestErrorsGoOn dates a group from the last pause on.
+// TestErrorsGoOn dates a group from the last pause on, over the files of a journal that was rotated too.
 func TestErrorsGoOn(t *testing.T) {
+	at := func(s int) *time.Time { t := time.Date(2026, 11, 21, 1, 0, s, 0, time.UTC); return &t }
+	group := func(first, since, last int) ErrorGroup {
+		return ErrorGroup{Count: 1, First: at(first), Since: at(since), Last: at(last)}
+	}
+	for name, tt := range map[string]struct {
+		a, b ErrorGroup
+		want int
+	}{
+		"one after the other":     {group(0, 60, 100), group(110, 110, 200), 60},
+		"after a pause":           {group(0, 60, 100), group(160, 160, 200), 160},
+		"a pause in the new file": {group(0, 60, 100), group(110, 170, 200), 170},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if tt.a.join(&tt.b); !tt.a.Since.Equal(*at(tt.want)) || !tt.a.Last.Equal(*at(200)) || tt.a.Count != 2 {
+				t.Errorf("%+v, since %s", tt.a, tt.a.Since)
+			}
+		})
+	}
 	var text strings.Builder
 	for _, second := range []int{1, 2, 50, 55, 59} {
 		fmt.Fprintf(&text, "E1121 00:52:%02d.000000   30256 a.go:1] it broke %d\n", second, second)
