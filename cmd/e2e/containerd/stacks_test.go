@@ -14,8 +14,8 @@ import (
 )
 
 // TestEndToEndStacks captures dumps of a containerd and of shims that are well: from the debug socket, from its file,
-// from its log; and none where kdiag is in another pid namespace. Dumps of those that are stopped, or hang, are faults of
-// package faults, and dumps out of the journal are in package wholenode.
+// from its log; and none where kdiag is in another pid namespace. Dumps of those that are stopped, or hang, are faults
+// of package faults, and dumps out of the journal are in package wholenode.
 func TestEndToEndStacks(t *testing.T) {
 	c := e2etest.StartContainerd(t, nodebox.Options{Debug: true})
 	pods := e2etest.RunPods(t, c, nodebox.Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning})

@@ -280,7 +280,8 @@ func (p Place) record(t *testing.T, w Want, causes []checks.Cause) {
 		}
 	}
 	document, err := json.Marshal(map[string]any{
-		"fault": t.Name(), "want": roots, "culprits": w.Culprits, "facts": json.RawMessage(strings.TrimSpace(files[bundle.FactsName])),
+		"fault": t.Name(), "want": roots, "culprits": w.Culprits,
+		"facts": json.RawMessage(strings.TrimSpace(files[bundle.FactsName])),
 	})
 	Must(t, err)
 	name := strings.ReplaceAll(strings.TrimPrefix(t.Name(), "TestEndToEnd"), "/", "-") + ".json"

@@ -22,17 +22,23 @@ import (
 // replay writes what a kubelet writes: it starts, syncs, and while /run/frozen is there its relist is stuck, so that it
 // skips. Its last good relist is then three minutes ago, to save the test that time. It goes on when it is well again.
 const replay = `
-line() { printf '%s%s %7d %s] %s\n' "$1" "$(date -u '+%m%d %H:%M:%S.%6N')" $$ "$2" "$3"; }
-line I server.go:527 '"Kubelet version" kubeletVersion="v1.36.3"'
-line I kubelet.go:2637 '"Starting kubelet main sync loop"'
+line() {
+  printf -v day '%(%m%d %H:%M:%S)T' "${now%??????}"
+  printf '%s%s.%s %7d %s] %s\n' "$1" "$day" "${now: -6}" $$ "$2" "$3"
+}
+tick() { now=${EPOCHREALTIME/./}; }
+tick; line I server.go:527 '"Kubelet version" kubeletVersion="v1.36.3"'
+tick; line I kubelet.go:2637 '"Starting kubelet main sync loop"'
 until [ -e /run/frozen ]; do sleep 0.1; done
-SECONDS=181
+tick; last=$((now - 181000000))
 while [ -e /run/frozen ]; do
-  line E kubelet.go:2661 '"Skipping pod synchronization" err="[container runtime is down, PLEG is not healthy: pleg was last '\
-"seen active $((SECONDS / 60))m$((SECONDS % 60)).5s ago; threshold is 3m0s]\""
+  tick; age=$((now - last))
+  printf -v ago '%dm%d.%06ds' $((age / 60000000)) $((age / 1000000 % 60)) $((age % 1000000))
+  line E kubelet.go:2661 "\"Skipping pod synchronization\" err=\"[container runtime is down, PLEG is not healthy: pleg "\
+"was last seen active $ago ago; threshold is 3m0s]\""
   sleep 0.4
 done
-line I kubelet.go:2566 '"SyncLoop (PLEG): event for pod" pod="default/a" event={"ID":"3d8f","Type":"ContainerStarted"}'
+tick; line I kubelet.go:2566 '"SyncLoop (PLEG): event for pod" pod="default/a" event={"ID":"3d8f","Type":"ContainerStarted"}'
 sleep infinity
 `
 
