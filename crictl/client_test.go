@@ -176,7 +176,6 @@ func TestFollow(t *testing.T) {
 		ended <- call
 	}()
 	<-began
-	c.Follow(0)
 	c.Follow(os.Getpid())
 	if _, call := c.Status(t.Context()); !call.OK() || len(ended) > 0 {
 		t.Errorf("the connection to the process that listens was cut: %+v", call)

@@ -160,6 +160,7 @@ func TestHostile(t *testing.T) {
 		want    string
 	}{
 		"absolute":     {evil(t, reg("/etc/passwd")), `"/etc/passwd" is not a path of a file below it`},
+		"long":         {evil(t, reg(strings.Repeat("x", 300))), "a path in it is longer than 255 bytes"},
 		"symlink":      {evil(t, link), `"a" is neither a file nor a folder`},
 		"folder above": {evil(t, above), `"../x/" is not a path of a file below it`},
 		"twice":        {evil(t, reg("a"), reg("a")), `"a" is in it twice`},

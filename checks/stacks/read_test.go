@@ -486,7 +486,7 @@ func mutexes(minutes int, pairs ...[2]int) string {
 }
 
 func TestHolders(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		name, dump string
 		want       []string // goroutine, blocks, cycle
 	}{
@@ -500,8 +500,7 @@ func TestHolders(t *testing.T) {
 		{"a deadlock is one from the start", mutexes(0, [2]int{1, 2}, [2]int{2, 1}), []string{
 			"1 blocks 1 [1 2]", "2 blocks 1 [2 1]",
 		}},
-	}
-	for _, tt := range tests {
+	} {
 		var got []string
 		for _, h := range Analyse(parse(t, "test", tt.dump)).Holders {
 			got = append(got, fmt.Sprintf("%d blocks %d %v", h.Goroutine, h.Blocks, h.Cycle))
@@ -551,7 +550,7 @@ func TestTie(t *testing.T) {
 	runs, stopped, other := child("shim", 20, 1, ""), child("shim", 21, 1, "stopped"), child("shim", 22, 1, "stopped")
 	cni, del := child("cni", 40, 10, ""), child("cni", 42, 10, "")
 	del.Work = "DEL"
-	tests := []struct {
+	for _, tt := range []struct {
 		name, waitsFor string
 		own            int
 		all            []Candidate
@@ -568,8 +567,7 @@ func TestTie(t *testing.T) {
 		{"the plugin that is stuck", WaitsCNI, 10, []Candidate{cni, child("cni", 43, 10, "stopped")}, 43, ""},
 		{"a plugin that does something else", WaitsCNI, 10, []Candidate{cni, del}, 40, ""},
 		{"a lock is no process", WaitsLock, 10, []Candidate{stopped}, 0, ""},
-	}
-	for _, tt := range tests {
+	} {
 		r := &checks.StacksReport{
 			Sources: []checks.StackSource{{PID: tt.own}},
 			Holders: []checks.StackHolder{{WaitsFor: tt.waitsFor, Why: "it waits for a CNI plugin (ADD)"}},

@@ -196,7 +196,12 @@ func TestListen(t *testing.T) {
 func TestParseErrors(t *testing.T) {
 	fault := func(text string) string { return "name: x\nfaults: [" + text + "]" }
 	pods := func(text string) string { return "name: x\npods: [" + text + "]" }
-	tests := []struct{ name, text, want string }{
+	for _, test := range []struct{ name, text, want string }{
+		{"empty", "", "the document is empty"},
+		{"socket", "name: x\nsocket: closed", `socket: unknown mode "closed"`},
+		{"hang and error", fault("{rpc: '*', hang: true, error: Unavailable}"), "faults[0]: hang, error, drop"},
+		{"container twice", pods("{name: a, containers: [{name: b}, {name: b}]}"), `pods[0].containers[1].name: "b" is`},
+		{"oversize beyond reason", fault("{rpc: '*', oversize: 1000000000}"), "faults[0]: oversize: more than"},
 		{"a file of passwords", "root:*:20228:0:99999:7::\n", "it is not a YAML document"},
 		{"duration without a unit", "name: x\nlatency: [{rpc: '*', base: 5}]", `"5" is not a duration such as 250ms`},
 		{
@@ -209,8 +214,7 @@ func TestParseErrors(t *testing.T) {
 			"too many objects", pods("{name: a, count: 1000, containers: [{name: b, exited: 1000}]}"),
 			"pods[0]: more than 1000000 sandboxes",
 		},
-	}
-	for _, test := range tests {
+	} {
 		_, err := Parse([]byte(test.text))
 		if got := fmt.Sprint(err); !strings.HasPrefix(got, "reading the scenario: "+test.want) ||
 			strings.ContainsAny(got, "\n\r\x1b") {

@@ -77,11 +77,6 @@ func TestRun(t *testing.T) {
 			},
 		},
 		{
-			name:  "restarted",
-			fault: fake.Fault{RPC: "*", Error: "Unavailable: refused", From: second(.6), Until: second(9)},
-			ok:    func(r *trial) bool { return r.finished() && r.Pauses > 0 },
-		},
-		{
 			name:  "sandboxes that cannot be stopped are not removed",
 			fault: fake.Fault{RPC: "StopPodSandbox", Error: "Unknown: CNI"},
 			ok:    func(r *trial) bool { return len(r.Failed) == 10 && r.Removed == len(r.plan.Remove)-10 },
