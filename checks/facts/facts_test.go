@@ -3,6 +3,7 @@ package facts
 import (
 	"math"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -65,6 +66,25 @@ func TestWaits(t *testing.T) {
 			got.String() == "" {
 			t.Errorf("%s %v: %q, want %q", tt.wchan, tt.stack, got, tt.want)
 		}
+	}
+}
+
+// TestStuckShims has shims that are stopped, asleep for good, or at work for too long, themselves or by a child.
+func TestStuckShims(t *testing.T) {
+	now := time.Unix(10_000, 0)
+	old, young := now.Add(-StuckWork), now.Add(-StuckWork+time.Second)
+	got := StuckShims(New(&Input{Now: now, Processes: []host.Process{
+		{PID: 10, Role: host.RoleShim, ObjectID: "10", State: 'S', Started: old},
+		{PID: 11, Role: host.RoleShim, ObjectID: "11", State: 'T'},
+		{PID: 13, Role: host.RoleShim, ObjectID: "13", State: 'D'},
+		{PID: 14, Role: host.RoleShim, ObjectID: "14", State: 'D', Lasting: true},
+		{PID: 15, Role: host.RoleShim, ObjectID: "15", State: 'S', Work: "delete", Started: old},
+		{PID: 16, Role: host.RoleShim, ObjectID: "16", State: 'S', Work: "start", Started: young},
+		{PID: 17, Role: host.RoleShim, ObjectID: "17", State: 'S'},
+		{PID: 18, PPID: 17, Role: host.RoleOCI, State: 'S', Work: "update", Started: old},
+	}}))
+	if !slices.EqualFunc(got, []int{11, 14, 15, 17}, func(p host.Process, pid int) bool { return p.PID == pid }) {
+		t.Errorf("%+v", got)
 	}
 }
 

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -218,22 +216,6 @@ func TestFieldsAreTheKubelets(t *testing.T) {
 			t.Errorf("--%s: twice, or without a field %s", f.Name, field)
 		}
 		names[f.Name] = true
-	}
-}
-
-// TestDropIns lists the drop-ins in a folder that is a link, of which the kubelet follows the first alone.
-func TestDropIns(t *testing.T) {
-	dir := t.TempDir()
-	for _, name := range []string{"real/20.conf", "real/10/b.conf", "real/30.yaml"} {
-		path := filepath.Join(dir, name)
-		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		must(t, os.WriteFile(path, []byte("maxPods: 2"), 0o600))
-	}
-	must(t, os.Symlink("real", filepath.Join(dir, "d")))
-	s := Read(map[string][]string{"config-dir": {filepath.Join(dir, "d")}}, HostFiles(), false)
-	want := []string{filepath.Join(dir, "d/10/b.conf"), filepath.Join(dir, "d/20.conf")}
-	if diff := gocmp.Diff(want, s.Files); diff != "" || s.MaxPods != 2 {
-		t.Error(diff)
 	}
 }
 
