@@ -91,11 +91,15 @@ func TestEndToEndDaemonFaults(t *testing.T) {
 		{Name: "kdiag's children wait for a listener", Make: r.watchKdiag, Want: want{
 			Results: []string{"host.writes unknown .*(the child ended early|no answer in time)"}, Only: "node",
 		}},
+		{Name: "not running", Make: r.stop, Want: want{
+			Codes: []string{"RuntimeDown"}, Severity: checks.Critical, Steps: []string{"kdiag pleg", "ss -xlp"},
+		}},
 		{Name: "a socket that nobody serves", Make: func(t *testing.T, at *place) {
 			r.stop(t, at)
 			r.leftSockets(r.Socket())(t, at)
 		}, Want: want{
-			Codes: []string{"RuntimeDown"}, Severity: checks.Critical, Steps: []string{"kdiag pleg", "ss -xlp"},
+			Codes: []string{"RuntimeDown"}, Severity: checks.Critical, Lines: []string{"connecting to it is refused"},
+			Steps: []string{"ss -xlp", "ls -l " + r.Socket()},
 		}},
 		{Name: "the CRI plugin is disabled", Make: func(t *testing.T, _ *place) {
 			r.configure(t, "disabled_plugins = ["+strconv.Quote(nodebox.PluginCRI)+"]\n", "")
