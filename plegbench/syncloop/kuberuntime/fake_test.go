@@ -41,7 +41,6 @@ type fakeCRI struct {
 	sandboxes  []*runtimeapi.PodSandboxStatus
 	containers []*runtimeapi.ContainerStatus
 	inSandbox  map[string]string
-	configs    map[string]*runtimeapi.ContainerConfig
 	fail       map[string]error         // by call, such as "StartContainer" or "StartContainer main"
 	takes      map[string]time.Duration // by call and container, such as "StopContainer main", or "RunPodSandbox"
 	stops      map[string]time.Duration // grace by container name
@@ -150,14 +149,13 @@ func (f *fakeCRI) ListPodSandbox(
 func (f *fakeCRI) CreateContainer(
 	_ context.Context, sandboxID string, c *runtimeapi.ContainerConfig, _ *runtimeapi.PodSandboxConfig,
 ) (id string, err error) {
-	name := c.GetMetadata().GetName()
-	err = f.do("CreateContainer", name, func() error {
+	err = f.do("CreateContainer", c.GetMetadata().GetName(), func() error {
 		id = f.id("c")
 		f.containers = append(f.containers, &runtimeapi.ContainerStatus{
 			Id: id, Metadata: c.GetMetadata(), CreatedAt: time.Now().UnixNano(), Labels: c.GetLabels(),
 			Annotations: c.GetAnnotations(), Image: c.GetImage(), ImageRef: "ref", Mounts: c.GetMounts(),
 		})
-		f.inSandbox[id], f.configs[name] = sandboxID, c
+		f.inSandbox[id] = sandboxID
 		return nil
 	})
 	return id, err
@@ -253,8 +251,7 @@ type harness struct {
 func newHarness(t *testing.T) *harness {
 	t.Helper()
 	r := &harness{events: record.NewFakeRecorder(1000), cri: &fakeCRI{
-		inSandbox: map[string]string{}, configs: map[string]*runtimeapi.ContainerConfig{}, fail: map[string]error{},
-		takes: map[string]time.Duration{}, stops: map[string]time.Duration{},
+		inSandbox: map[string]string{}, fail: map[string]error{}, takes: map[string]time.Duration{}, stops: map[string]time.Duration{},
 	}}
 	noResult := func(container.ID) (failed, known bool) { return false, false }
 	r.Manager = New(Config{

@@ -27,27 +27,18 @@ func owned(uid, name string) map[string]string {
 	}
 }
 
-// addContainer adds a container of this node, created so many seconds after the epoch.
-func (r *harness) addContainer(
-	id, sandbox string, state runtimeapi.ContainerState, second int64, labels map[string]string,
-) *runtimeapi.ContainerStatus {
-	s := &runtimeapi.ContainerStatus{
-		Id: id, Metadata: &runtimeapi.ContainerMetadata{Name: "a"}, State: state, CreatedAt: second * 1e9,
-		Labels: labels,
-	}
-	r.cri.containers = append(r.cri.containers, s)
-	r.cri.inSandbox[id] = sandbox
-	return s
-}
-
-// addLogged adds a container of a pod, with a log.
+// addLogged adds a container of a pod, created so many seconds after the epoch, with a log.
 func (r *harness) addLogged(
 	t *testing.T, id, uid string, state runtimeapi.ContainerState, second int64,
 ) *runtimeapi.ContainerStatus {
 	t.Helper()
-	s := r.addContainer(id, "sb-"+uid, state, second, owned(uid, uid))
-	s.LogPath = filepath.Join(r.podLogs("shop", uid, types.UID(uid)), id+".log")
+	s := &runtimeapi.ContainerStatus{
+		Id: id, Metadata: &runtimeapi.ContainerMetadata{Name: "a"}, State: state, CreatedAt: second * 1e9,
+		Labels: owned(uid, uid), LogPath: filepath.Join(r.podLogs("shop", uid, types.UID(uid)), id+".log"),
+	}
 	looptest.Write(t, s.LogPath, "")
+	r.cri.containers = append(r.cri.containers, s)
+	r.cri.inSandbox[id] = "sb-" + uid
 	return s
 }
 
@@ -128,10 +119,7 @@ func TestGCPolicy(t *testing.T) {
 		removed string
 	}{
 		{DefaultGCPolicy(), "a0 b0 a1 b1 a2 a3"},
-		{GCPolicy{MaxPerPodContainer: 3, MaxContainers: -1}, "a0 a1"},
 		{GCPolicy{MaxPerPodContainer: 0, MaxContainers: -1}, "a0 b0 a1 b1 a2 b2 a3 a4"},
-		{GCPolicy{MaxPerPodContainer: -1, MaxContainers: -1}, ""},
-		{GCPolicy{MaxPerPodContainer: -1, MaxContainers: 6}, "a0 a1"},
 		{GCPolicy{MaxPerPodContainer: -1, MaxContainers: 3}, "a0 b0 a1 b1 a2 a3"},
 		{GCPolicy{MaxPerPodContainer: -1, MaxContainers: 1}, "a0 b0 a1 b1 a2 b2 a3"},
 		{GCPolicy{MaxPerPodContainer: 1, MaxContainers: -1, MinAge: 8 * time.Second}, "a0 b0 a1 b1"},

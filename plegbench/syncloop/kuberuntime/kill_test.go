@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
@@ -32,14 +31,11 @@ func TestKillPod(t *testing.T) {
 		events          []string
 	}{
 		{name: "none is set", noOwn: true, want: 2},
-		{name: "the pod's", want: 30},
 		{name: "of the deletion", deletion: seconds(5), want: 5},
-		{name: "an override", grace: seconds(9), deletion: seconds(5), want: 9},
 		{name: "an override of 0", grace: seconds(0), hook: exec, want: 2},
 		{name: "hook in time", hook: exec, takes: 10, want: 20},
 		{name: "hook takes too long", hook: exec, takes: 3600, want: 2},
 		{name: "hook fails", hook: exec, takes: 1, code: 1, want: 29, events: failed},
-		{name: "invalid hook", hook: &v1.LifecycleHandler{TCPSocket: &v1.TCPSocketAction{}}, want: 30, events: failed},
 		{name: "hook sleeps too long", hook: &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 60}}, want: 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -57,19 +53,6 @@ func TestKillPod(t *testing.T) {
 				looptest.Equal(t, "events", append([]string{killing}, tt.events...), r.recorded())
 			})
 		})
-	}
-}
-
-// TestProbeGrace checks that a container whose probe failed gets the probe's grace period, unless the pod is deleted.
-func TestProbeGrace(t *testing.T) {
-	for want, deletion := range map[time.Duration]*int64{5 * time.Second: nil, 9 * time.Second: seconds(9)} {
-		r, p := newHarness(t), testPod("main")
-		p.Spec.Containers[0].LivenessProbe = &v1.Probe{TerminationGracePeriodSeconds: seconds(5)}
-		r.running(t, p)
-		r.Liveness = func(container.ID) (failed, known bool) { return true, true }
-		p.DeletionGracePeriodSeconds = deletion
-		looptest.Must(t, r.sync(t, p).Err)
-		looptest.Equal(t, "grace", want, r.cri.stops["main"])
 	}
 }
 
