@@ -44,13 +44,6 @@ type fakeSyncer struct {
 	terminal map[types.UID]bool
 }
 
-func newSyncer(t *testing.T) *fakeSyncer {
-	return &fakeSyncer{
-		t: t, busy: map[types.UID]bool{}, furthest: map[types.UID]PodWorkType{}, err: map[string]error{},
-		terminal: map[types.UID]bool{},
-	}
-}
-
 func (s *fakeSyncer) step(ctx context.Context, uid types.UID, step PodWorkType, line string) error {
 	s.mu.Lock()
 	if s.busy[uid] {
@@ -133,7 +126,10 @@ var always = time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)
 // newHarness makes workers that live as long as the bubble's test function.
 func newHarness(t *testing.T) *harness {
 	t.Helper()
-	b := &harness{t: t, syncer: newSyncer(t), cache: pleg.NewCache()}
+	b := &harness{t: t, cache: pleg.NewCache(), syncer: &fakeSyncer{
+		t: t, busy: map[types.UID]bool{}, furthest: map[types.UID]PodWorkType{}, err: map[string]error{},
+		terminal: map[types.UID]bool{},
+	}}
 	b.cache.UpdateTime(always)
 	b.Workers = New(Config{
 		Syncer: b.syncer, Cache: b.cache, Recorder: record.NewFakeRecorder(10000), Metrics: metrics.New(nil, nil),

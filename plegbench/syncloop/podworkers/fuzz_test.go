@@ -49,6 +49,8 @@ func FuzzEveryWorkerEnds(f *testing.F) {
 				}
 			}
 			looptest.Equal(t, "names still taken", 0, len(h.startedStatic))
+			ends := h.IsPodForMirrorPodTerminatingByFullName("web0_shop")
+			looptest.Equal(t, "a pod still ends", false, ends)
 			h.wg.Wait()
 		})
 	})
