@@ -3,6 +3,7 @@ package images
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -28,7 +29,7 @@ type fakeService struct {
 	disk    uint64 // what is used apart from images
 	size    uint64
 	removed []string
-	fail    map[string]error // of "list", "used" and "inspect", and of the removal of an image by its id
+	fail    map[string]error // of the removal of an image by its id
 
 	pull          func(ctx context.Context, image string) error
 	pullAs        func(auth *runtimeapi.AuthConfig) error // in place of pull, unless nil
@@ -39,7 +40,7 @@ type fakeService struct {
 func (s *fakeService) ListImages(context.Context) ([]*runtimeapi.Image, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.images), s.fail["list"]
+	return slices.Clone(s.images), nil
 }
 
 func (s *fakeService) RemoveImage(_ context.Context, id string) error {
@@ -55,9 +56,9 @@ func (s *fakeService) RemoveImage(_ context.Context, id string) error {
 // ImageStatus has the images of the repository here.
 func (s *fakeService) ImageStatus(_ context.Context, image string) (*runtimeapi.Image, error) {
 	if strings.HasPrefix(image, "here:") {
-		return &runtimeapi.Image{Id: "sha256:" + image}, s.fail["inspect"]
+		return &runtimeapi.Image{Id: "sha256:" + image}, nil
 	}
-	return nil, s.fail["inspect"]
+	return nil, nil
 }
 
 func (s *fakeService) PullImage(
@@ -94,15 +95,9 @@ func newManager(s *fakeService, cfg Config) (*Manager, *record.FakeRecorder) {
 	cfg.Service, cfg.Recorder, cfg.Log, cfg.NodeName, cfg.Disk = s, recorder, logr.Discard(), "n", s.free
 	cfg.BackOff, cfg.MaxBackOff = 10*time.Second, 5*time.Minute
 	cfg.High, cfg.Low, cfg.MinAge, cfg.Period = 85, 80, 2*time.Minute, 5*time.Minute
-	cfg.InUse = func(context.Context) (map[string]bool, error) { return s.used, s.fail["used"] }
+	cfg.InUse = func(context.Context) (map[string]bool, error) { return s.used, nil }
 	cfg.Metrics = metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry())
 	return New(cfg), recorder
-}
-
-// ensure ensures an image for a pod, and returns the reason.
-func ensure(ctx context.Context, m *Manager, uid, image string) error {
-	_, _, reason := m.EnsureImage(ctx, looptest.Pod(uid), &v1.Container{Image: image}, nil)
-	return reason
 }
 
 func TestEnsureImage(t *testing.T) {
@@ -113,12 +108,11 @@ func TestEnsureImage(t *testing.T) {
 	)
 	for name, tt := range map[string]struct {
 		image, policy string
-		inspect, pull error
+		pull          error
 		want          string // ref, reason, message
 		events        []string
 	}{
-		"present":           {image: "here:1", want: "sha256:here:1  ", events: []string{present}},
-		"never but present": {image: "here:1", policy: "Never", want: "sha256:here:1  ", events: []string{present}},
+		"present": {image: "here:1", want: "sha256:here:1  ", events: []string{present}},
 		"always": {
 			image: "here", policy: "Always", want: "sha256:here:latest  ", events: []string{
 				`Normal Pulling Pulling image "here"`,
@@ -132,10 +126,6 @@ func TestEnsureImage(t *testing.T) {
 		"invalid": {
 			image: "X Y", want: " InvalidImageName " + invalid, events: []string{"Warning InspectFailed " + invalid},
 		},
-		"cannot inspect": {
-			image: "x:1", inspect: errors.New("down"), want: ` ImageInspectError Failed to inspect image "x:1": down`,
-			events: []string{`Warning InspectFailed Failed to inspect image "x:1": down`},
-		},
 		"pull fails": {
 			image: "x:1", pull: errors.New("no such image"), want: " ErrImagePull no such image", events: []string{
 				`Normal Pulling Pulling image "x:1"`, `Warning Failed Failed to pull image "x:1": no such image`,
@@ -144,7 +134,7 @@ func TestEnsureImage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &fakeService{fail: map[string]error{"inspect": tt.inspect}}
+				s := &fakeService{}
 				s.pull = func(context.Context, string) error {
 					time.Sleep(2 * time.Second)
 					return tt.pull
@@ -170,7 +160,6 @@ func TestParallelPulls(t *testing.T) {
 	}{
 		"limited":   {Config{QPS: 1, Burst: 2}, 2, 2},
 		"serial":    {Config{Serialize: true, MaxParallel: 3}, 1, 20},
-		"bounded":   {Config{MaxParallel: 3}, 3, 20},
 		"unbounded": {Config{}, 20, 20},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -179,7 +168,10 @@ func TestParallelPulls(t *testing.T) {
 				m, _ := newManager(r, tt.config)
 				var wg sync.WaitGroup
 				for i := range 20 {
-					wg.Go(func() { _ = ensure(t.Context(), m, string(rune('a'+i)), "x") })
+					wg.Go(func() {
+						c := &v1.Container{Image: "x"}
+						_, _, _ = m.EnsureImage(t.Context(), looptest.Pod(fmt.Sprint(i)), c, nil)
+					})
 				}
 				wg.Wait()
 				looptest.Equal(t, "pulls, and at a time", []int{tt.pulls, tt.most}, []int{len(r.pulls), r.most})
@@ -189,23 +181,3 @@ func TestParallelPulls(t *testing.T) {
 }
 
 const digest = "sha256:" + "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
-
-func TestWithTag(t *testing.T) {
-	for image, want := range map[string]string{
-		"busybox": "busybox:latest", "busybox:1": "busybox:1", "busybox@" + digest: "busybox@" + digest,
-		"localhost/b": "localhost/b:latest", "[::1]:5000/x:1": "[::1]:5000/x:1", "HOST/x:1": "HOST/x:1",
-		"127.0.0.1:5000/x/y:v_1@" + digest: "127.0.0.1:5000/x/y:v_1@" + digest, "a__b/c--d.e": "a__b/c--d.e:latest",
-	} {
-		got, err := withTag(image)
-		looptest.Must(t, err)
-		looptest.Equal(t, image, want, got)
-	}
-	for _, bad := range []string{
-		"", "Busybox", "a/B", "busybox:", ":1", "a b", "a//b", "a/", "/a", "busybox@sha256:12",
-		"x:" + strings.Repeat("t", 129), "https://a/b", "a___b",
-	} {
-		if got, err := withTag(bad); err == nil {
-			t.Errorf("withTag(%q) = %q without an error", bad, got)
-		}
-	}
-}
