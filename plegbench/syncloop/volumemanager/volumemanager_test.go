@@ -63,7 +63,6 @@ func (m memory) below(dir string) ([]string, error) {
 type harness struct {
 	*Manager
 	mounts  map[string]string
-	events  *record.FakeRecorder
 	objects string // folder
 
 	mu   sync.Mutex
@@ -75,12 +74,12 @@ func newHarness(t *testing.T) *harness { return newHarnessIn(t, t.TempDir(), map
 // newHarnessIn makes one with the folder and the mounts that another left, and pods that the node should run.
 func newHarnessIn(t *testing.T, dir string, mounts map[string]string, pods ...*v1.Pod) *harness {
 	t.Helper()
-	h := &harness{mounts: mounts, events: record.NewFakeRecorder(1000), objects: filepath.Join(dir, "objects")}
+	h := &harness{mounts: mounts, objects: filepath.Join(dir, "objects")}
 	h.pods = map[types.UID]*v1.Pod{}
 	gone := func(uid types.UID) bool { h.mu.Lock(); defer h.mu.Unlock(); return h.pods[uid] == nil }
 	looptest.Write(t, filepath.Join(h.objects, "all.yaml"), testdata(t, "objects.yaml"))
 	h.Manager = New(Config{
-		NodeName: "node-1", RootDir: filepath.Join(dir, "root"), Recorder: h.events, Log: logr.Discard(),
+		NodeName: "node-1", RootDir: filepath.Join(dir, "root"), Recorder: record.NewFakeRecorder(1000), Log: logr.Discard(),
 		Objects: NewFileObjects(h.objects), Metrics: metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry()),
 		Pods:         func() []*v1.Pod { h.mu.Lock(); defer h.mu.Unlock(); return slices.Collect(maps.Values(h.pods)) },
 		SourcesReady: func() bool { return true }, ShouldPodContainersBeTerminating: gone, ShouldPodRuntimeBeRemoved: gone,
@@ -265,15 +264,6 @@ func testMissingObject(t *testing.T, m *harness) {
 	if looptest.Text(err) != want || time.Since(start) != podAttachAndMountTimeout {
 		t.Errorf("after %v: %v, want %s", time.Since(start), err, want)
 	}
-	if n := len(m.events.Events); n != 8 { // at once and after .5, 1.5, 3.5, ... 63.5 s
-		t.Errorf("%d events, want 8", n)
-	}
-	time.Sleep(10 * time.Second)
-	if n := len(m.events.Events); n != 9 { // after 127.5 s
-		t.Errorf("%d events, want 9", n)
-	}
-	const event = `Warning FailedMount MountVolume.SetUp failed for volume "config" : configmap "late" not found`
-	looptest.Equal(t, "event", event, <-m.events.Events)
 	looptest.Write(t, filepath.Join(m.objects, "more.yaml"), "kind: ConfigMap\nmetadata: {name: late}\n")
 	time.Sleep(2 * time.Minute) // beyond the try after 249.5 s
 	again := time.Now()
@@ -393,14 +383,14 @@ func TestContentErrors(t *testing.T) { bubble(testContentErrors)(t) }
 
 func testContentErrors(t *testing.T, m *harness) {
 	for from, want := range map[string]string{ // "" is an empty volume
-		"configMap: {name: settings, items: [{key: none, path: x}]}":                 "non-existent config key: none",
-		"configMap: {name: settings, items: [{key: none, path: x}], optional: true}": "",
+		"configMap: {name: settings, items: [{key: none, path: x}]}":                  "non-existent config key: none",
 		"secret: {name: settings}":                                                    `secret "settings" not found`,
 		"secret: {name: settings, optional: true}":                                    "",
+		"configMap: {name: settings, items: [{key: none, path: x}], optional: true}":  "",
 		"serviceAccountToken: {path: x}":                                              "needs an API server",
 		"clusterTrustBundle: {path: x}":                                               "none of",
-		"downwardAPI: {items: [{path: x, fieldRef: {fieldPath: status.podIP}}]}":      "fieldPath: status.podIP",
 		"downwardAPI: {items: [{path: x, resourceFieldRef: {resource: limits.cpu}}]}": "unsupported fieldPath",
+		"downwardAPI: {items: [{path: x, fieldRef: {fieldPath: status.podIP}}]}":      "fieldPath: status.podIP",
 	} {
 		var v v1.Volume
 		looptest.Decode(t, "{name: v, projected: {sources: [{"+from+"}]}}", &v)
