@@ -131,25 +131,6 @@ func TestEventedSandboxDeleted(t *testing.T) {
 	})
 }
 
-// A relist that began before an event and inspects after it has the newer status; one that inspected before it has not.
-func TestEventedAndRelist(t *testing.T) {
-	evented(t, func(t *testing.T, b *harness, _ *Evented, _ *stream) {
-		b.runtime.put("p", "a", container.Running)
-		b.runtime.lists(10*time.Second, nil)
-		go b.Relist(t.Context())
-		time.Sleep(5 * time.Second)
-		b.Cache.Set("p", &container.PodStatus{Name: "of the event"}, nil, time.Now())
-		time.Sleep(6 * time.Second)
-		b.cached("p", "a")
-		b.sent("p ContainerStarted a")
-		b.Cache.Set("p", &container.PodStatus{Name: "of the event"}, nil, time.Now().Add(time.Hour))
-		b.runtime.put("p", "a", container.Exited)
-		b.Relist(t.Context())
-		b.cached("p", "of the event")
-		b.sent()
-	})
-}
-
 func TestEventedFallsBack(t *testing.T) {
 	evented(t, func(t *testing.T, b *harness, e *Evented, s *stream) {
 		start := time.Now()
