@@ -1,7 +1,6 @@
 package syncloop
 
 import (
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -123,18 +122,6 @@ func TestCleanupFolders(t *testing.T) {
 	}
 }
 
-func TestClaimLogs(t *testing.T) {
-	dir := tree(t, "of-a-kubelet/pods/default_web_1")
-	for _, tt := range [][3]string{ // folder, node and error
-		{"/of-a-kubelet", "lab", "log folder " + dir + "/of-a-kubelet: " + ErrForeignLogs.Error()},
-		{"/new", "lab", ""},
-		{"/new", "lab", ""},
-		{"/new", "other", "log folder " + dir + "/new: it belongs to node lab"},
-	} {
-		looptest.Equal(t, fmt.Sprint(tt), tt[2], looptest.Text(claimLogs(dir+tt[0], tt[1])))
-	}
-}
-
 // A file stands for processes: like them it keeps its folder from being removed.
 func TestForgetCgroups(t *testing.T) {
 	for root, tt := range map[string]struct{ cgroups, left, stopped []string }{
@@ -142,11 +129,6 @@ func TestForgetCgroups(t *testing.T) {
 			[]string{"memory/system", "memory/lab/kubepods/besteffort/podu1/c1", "cpu/lab/kubepods/podu2"},
 			[]string{"cpu", "memory/system"},
 			[]string{"lab-kubepods.slice", "lab.slice"},
-		},
-		"/k-diag": {
-			[]string{"k_diag.slice/k_diag-kubepods.slice/k_diag-kubepods-podu_1.slice"},
-			nil,
-			[]string{"k_diag-kubepods.slice", "k_diag.slice"},
 		},
 		"/b": { // with something else in the slice
 			[]string{"b.slice/b-kubepods.slice", "b.slice/other.scope"},

@@ -125,11 +125,6 @@ func TestTrace(t *testing.T) {
 			}),
 		},
 		{
-			"the init container fails after a while",
-			fake.Scenario{Exits: []fake.Exit{{After: second(5), Code: 1}}},
-			slices.Concat(setup, []string{"status Failed", "Failed"}),
-		},
-		{
 			"the pull fails",
 			fake.Scenario{Faults: []fake.Fault{{RPC: "PullImage", Error: "NotFound: no such image"}}},
 			[]string{
