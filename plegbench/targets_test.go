@@ -46,7 +46,6 @@ func TestTargets(t *testing.T) {
 			"new-ready* ready* running* x3* x2a* unknown created new-dead old-dead x2b x1",
 		},
 		{"only hints", nil, nil, hints, "h-sandbox h-container x1"},
-		{"containers hang", sandboxes, nil, hints, "new-ready* ready* h-container x1 new-dead old-dead"},
 		{
 			"a part of the containers", sandboxes, &part, hints,
 			"new-ready* ready* running* x3* x2a* h-container unknown created new-dead old-dead x2b x1",
@@ -91,12 +90,6 @@ func TestChangedPods(t *testing.T) {
 		want  []string
 	}{
 		{"order", both(b, a), nil},
-		{"exited", both(pod("a", crictl.SandboxReady, crictl.ContainerExited), b), []string{"uid-a"}},
-		{
-			"created and unknown are one to the PLEG",
-			both(a, pod("b", crictl.SandboxReady, crictl.ContainerUnknown)), nil,
-		},
-		{"sandbox died", both(a, pod("b", crictl.SandboxNotReady, crictl.ContainerCreated)), []string{"uid-b"}},
 		{
 			"one went, another came",
 			both(a, pod("c", crictl.SandboxReady, crictl.ContainerRunning)),
