@@ -71,7 +71,7 @@ exec unshare --pid --fork --kill-child --mount-proc --mount --ipc --uts --cgroup
 // the tests their part of each hierarchy only, gives them the folders in which no configuration of containerd changes
 // what is written, and reaps what they leave behind.
 const inside = `set -e
-echo init >/proc/1/comm
+printf init >/proc/1/comm
 for root in /sys/fs/cgroup/*/"$0"; do
 	[ ! -d "$root" ] || mount --bind "$root" "${root%/*}"
 done
