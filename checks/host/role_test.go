@@ -19,7 +19,6 @@ func TestIdentify(t *testing.T) {
 
 		{"containerd-shim", "containerd-shim-runc-v2 -namespace k8s.io -id " + idA + " -debug", "", RoleShim, idA},
 		{"containerd-shim", "containerd-shim-runc-v2 -id \x1b[31m", "", RoleShim, ""},
-		{"containerd-shim", "", "", RoleShim, ""}, // a zombie
 		{"conmon", "conmon -b /run/x -c " + idA + " --exit-dir /exits -n k8s_a_b_c_d_0 -u " + idB, "", RoleShim, idA},
 
 		{
@@ -30,24 +29,17 @@ func TestIdentify(t *testing.T) {
 		{"runc:[2:INIT]", "runc init", RoleShim, "", ""}, // of a container that was created
 		{"runc:[2:INIT]", "runc init", RoleOCI, RoleOCI, ""},
 		{"runc", "runc --root /run/runc --log /x --log-format json exec --process /p " + idA, RoleShim, "", ""},
-		{"runc", "runc exec " + idA + " tar -d", RoleShim, "", ""}, // -d of the command
 		{"runc", "runc --root /run/runc exec --process /p --detach --pid-file f " + idA, RoleShim, RoleOCI, idA},
-		{"crun", "/usr/bin/crun --root=/run/crun --systemd-cgroup exec --process /tmp/p " + idA, RoleRuntime, "", ""},
-		{"runsc", "runsc --root /run/wait --log /x/log.json wait " + idA, RoleShim, "", ""},
 		{"3", "/usr/bin/crun --root /run/crun start " + idA, RoleShim, RoleOCI, idA}, // from a memory file
-		{"youki", "youki create --id=" + idA, RoleShim, RoleOCI, idA},
 		{"runsc", "runsc-sandbox --root=/run/runsc boot --bundle=/x " + idA, RoleShim, "", ""},
 		{"nvidia-containe", "nvidia-container-runtime-hook prestart", RoleOCI, RoleOCI, ""},
 
 		{"bridge", "/opt/cni/bin/bridge", RoleRuntime, RoleCNI, ""},
 		{"mine", "/usr/lib/cni/mine", "", RoleCNI, ""},
-		{"cilium-cni", "cilium-cni", RoleRuntime, RoleCNI, ""},
 		{"mine", "/bin/busybox sh /opt/cni/bin/mine", RoleRuntime, RoleCNI, ""},
-		{"sh", "/bin/sh /opt/cni/bin/mine", "", "", ""},
 		{"bridge", "/usr/bin/bridge monitor", "", "", ""},
 
 		{"kubelet", "/usr/bin/kubelet --config x", "", RoleKubelet, ""},
-		{"kubelet-helper", "kubelet-helper", "", "", ""},
 	} {
 		role, id := testNames.identify(tt.comm, strings.Fields(tt.args), tt.parent)
 		if role != tt.role || id != tt.id {
@@ -83,14 +75,11 @@ func TestReadUntrusted(t *testing.T) {
 	}{
 		{"/run/bundle/config.json", "{}", false},
 		{"/run/../run/bundle/./config.json", "{}", false},
-		{"/../../run/bundle/config.json", "{}", false},
 		{"/run/linked/config.json", "", true},
 		{"/run/folder/config.json", "", true},
 		{"/run/up/etc/shadow", "", true},
 		{"/run/pipe/config.json", "", true},
 		{"/run/dir/config.json", "", true},
-		{"/run/none/config.json", "", true},
-		{"/", "", true},
 	} {
 		got, err := readUntrusted(n.root, tt.path, 100)
 		if got != tt.want || (err != nil) != tt.fails {

@@ -7,36 +7,8 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 )
-
-func TestCompareConns(t *testing.T) {
-	well := &conn{answered: true, took: time.Millisecond, version: "252"}
-	hung := &conn{hung: true, took: answerTimeout, err: syscall.EAGAIN}
-	gone := &conn{err: syscall.ENOENT}
-	answered := Systemd{Answered: true, Took: time.Millisecond, Version: "252"}
-	on := func(s Systemd, answered, hung bool) Systemd {
-		s.BusAnswered, s.BusHung = answered, hung
-		return s
-	}
-	for _, tt := range []struct {
-		name         string
-		private, bus *conn
-		want         Systemd
-	}{
-		{"well", well, well, on(answered, true, false)},
-		{"the bus hangs", well, hung, on(answered, false, true)},
-		{"no bus", well, gone, answered},
-		{"hangs", hung, hung, on(Systemd{Hung: true, Took: answerTimeout}, false, true)},
-		{"none", gone, gone, Systemd{}},
-	} {
-		got, c := compareConns(tt.private, tt.bus)
-		equal(t, tt.name, tt.want, got)
-		equal(t, tt.name+": the connection", got.Answered, c.answered)
-	}
-}
 
 // TestAskSystemdCutShort checks that the end of the command does not count as a hang.
 func TestAskSystemdCutShort(t *testing.T) {
