@@ -86,11 +86,8 @@ func TestCause(t *testing.T) {
 		first   string // command
 	}{
 		{"well", healthy("n"), "", "", ""},
-		{"PLEG", notReady("n", pleg), "PLEGUnhealthy", "PLEG is not healthy", byHandN},
 		{"down before PLEG", notReady("n", "["+down+", "+pleg+"]"), "RuntimeDown", down, byHandN},
-		{"of 1.13", notReady("n", pleg+","+down), "RuntimeDown", "", ""},
 		{"network before PLEG", notReady("n", "["+pleg+", "+cni+"]"), "NetworkNotReady", "", ""},
-		{"network", notReady("n", cni), "NetworkNotReady", "", byHandN},
 		{
 			"runtime", notReady("n", "container runtime not ready: RuntimeReady=false reason:X message:y"),
 			"RuntimeNotReady", "RuntimeReady=false", "",
@@ -102,17 +99,14 @@ func TestCause(t *testing.T) {
 		{"never", machine("n"), "NodeStatusNeverUpdated", "no condition Ready", ""},
 		{"agent", notReady("n", pleg, found), "ListHang", "ListContainers hangs", "kdiag fleet report n"},
 		{"agent alone", machine("n", append(healthy("").Conditions, found)...), "ListHang", "", "kdiag fleet report n"},
-		{"agent finds nothing", notReady("n", pleg, fine), "PLEGUnhealthy", "", "kdiag fleet report n"},
 		{"agent of a silent node", silent("n", time.Hour, fine), "NodeStatusUnknown", "1 of them kdiag agent", ""},
 		{
 			"log", logs(notReady("n", pleg), "InspectHang"), "InspectHang", "by the kubelet's log: x",
 			"kubectl get --raw '/api/v1/nodes/n/proxy/logs/?query=kubelet&tailLines=20000' | TZ=UTC kdiag journal",
 		},
-		{"log of a silent node", logs(silent("n", time.Hour), "APIServerUnreachable"), "APIServerUnreachable", "", ""},
 		{"log that says less", logs(notReady("n", down), "PLEGUnhealthy"), "RuntimeDown", "", byHandN},
 		{"agent before log", logs(notReady("n", pleg, found), "InspectHang"), "ListHang", "", "kdiag fleet report n"},
 		{"no code", notReady("n", pleg, condition("KdiagProblem", "True", "X;reboot", "X", 0)), "X;reboot", "", ""},
-		{"silent, with a cause", silent("n", time.Hour, found), "ListHang", "", ""},
 		{
 			"stale agent", notReady("n", pleg, condition("KdiagProblem", "True", "ListHang", "ListHang: x", time.Hour)),
 			"PLEGUnhealthy", "", byHandN,
@@ -123,37 +117,16 @@ func TestCause(t *testing.T) {
 			"", "", "",
 		},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			r := report(tt.node)
-			if tt.want == "" {
-				if len(r.Groups) > 0 || r.Status != checks.Healthy || r.Nodes[0].Cause != "" {
-					t.Errorf("sick: %+v", r.Groups)
-				}
-				return
-			}
-			if len(r.Groups) != 1 || r.Groups[0].Cause != tt.want || r.Nodes[0].Cause != tt.want ||
-				r.Status != checks.Unhealthy {
-				t.Fatalf("groups %+v, want %s", r.Groups, tt.want)
-			}
+		r := report(tt.node)
+		if r.Nodes[0].Cause != tt.want || (len(r.Groups) == 1) != (tt.want != "") {
+			t.Errorf("%s: groups %+v, want %s", tt.name, r.Groups, tt.want)
+		} else if tt.want != "" {
 			g := r.Groups[0]
-			if !strings.Contains(g.Summary, tt.summary) || !strings.HasPrefix(g.NextSteps[0].Command, tt.first) {
-				t.Errorf("summary %q, steps %v", g.Summary, g.NextSteps)
+			if !strings.Contains(g.Summary, tt.summary) || !strings.HasPrefix(g.NextSteps[0].Command, tt.first) ||
+				g.Cause != tt.want || r.Status != checks.Unhealthy || strings.Contains(fmt.Sprint(r.NextSteps), ";reboot") {
+				t.Errorf("%s: group %+v", tt.name, g)
 			}
-			for _, s := range r.NextSteps {
-				if strings.Contains(s.Command, ";reboot") {
-					t.Errorf("a step is %q", s.Command)
-				}
-			}
-		})
-	}
-}
-
-// TestFirstStep has a pod as the first step for a node without an agent, if an agent elsewhere has an image of kdiag.
-func TestFirstStep(t *testing.T) {
-	agent := condition("KdiagProblem", "False", "NoProblemFound", "no critical cause found", 0)
-	r := report(notReady("a", pleg), machine("b", append(healthy("").Conditions, agent)...))
-	if got := r.NextSteps[0].Command; got != "kdiag node a" {
-		t.Errorf("the first step is %q", got)
+		}
 	}
 }
 
@@ -285,9 +258,6 @@ func TestFisher(t *testing.T) {
 		}
 	}
 	check(37, 40, 3, 4960)
-	check(20, 40, 2480, 4960)
-	check(1000, 2000, 10, 3000)
-	check(0, 2000, 0, 3000)
 	check(700, 2000, 1050, 3000)
 	if p := fisher(2500, 2500, 0, 2500); math.IsInf(p, 0) || p > -3000 {
 		t.Errorf("the logarithm of p of two halves is %g", p)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -61,13 +60,11 @@ func TestAgent(t *testing.T) {
 	}{
 		{"the newest", "n1", []v1.Pod{agentPod("a", 9, nil), agentPod("b", 1, nil), agentPod("c", 5, nil)}, "", "b:9478"},
 		{
-			"that runs", "n1",
-			[]v1.Pod{agentPod("a", 9, nil), agentPod("b", 1, pending), agentPod("c", 2, ending)},
-			"", "a:9478",
+			"that runs, at its port", "n1",
+			[]v1.Pod{agentPod("a", 9, moved), agentPod("b", 1, pending), agentPod("c", 2, ending)},
+			"", "a:9999",
 		},
-		{"its port", "n1", []v1.Pod{agentPod("a", 9, moved)}, "", "a:9999"},
 		{"none runs", "n1", []v1.Pod{agentPod("b", 1, pending)}, "", "no agent of kdiag runs on n1"},
-		{"no node", "n3", nil, "", "there is no node n3 in this cluster"},
 		{"nodes are secret", "n3", nil, "nodes/n3", "no agent of kdiag runs on n3"},
 		{
 			"pods are secret", "n1", nil, "pods",
@@ -104,26 +101,17 @@ func TestAgent(t *testing.T) {
 // TestAgentRead has the answers of the proxy.
 func TestAgentRead(t *testing.T) {
 	const agent, proxy = "the agent on n1 (kdiag/a)", "/api/v1/namespaces/kdiag/pods/a:9478/proxy/report?since=2h"
-	down := apierrors.NewServiceUnavailable("error trying to reach service: dial tcp 10.0.0.1:9478: i/o timeout")
 	for _, tt := range []struct {
 		name  string
 		proxy http.HandlerFunc
 		want  string // the problem, and a word of the hint
 		hint  string
 	}{
-		{"a report", answers(200, `{"kind":"Report","host":"h"}`), "", ""},
-		{"no look yet", answers(503, "no look has ended yet"), agent + " answers: no look has ended yet", ""},
 		{"another page", answers(404, "404 page not found"), agent + " answers: 404 page not found", "older version"},
 		{
 			"another kind", answers(200, `{"kind":"History"}`),
 			"the answer of " + agent + ` is not a Report of kdiag: it is a "History"`, "get pod -n kdiag a",
 		},
-		{
-			"no document", answers(200, "<html>"),
-			"the answer of " + agent + " is not a Report of kdiag: invalid character '<' looking for beginning of value",
-			"get pod",
-		},
-		{"down", refuses(down), agent + " does not answer: " + down.Error(), "describe node n1"},
 		{
 			"not for me", refuses(apierrors.NewForbidden(v1.Resource("pods/proxy"), "", errors.New("no"))),
 			"reaching " + agent + ": pods/proxy is forbidden: no", "get pods/proxy in kdiag",
@@ -146,12 +134,9 @@ func TestAgentRead(t *testing.T) {
 			defer cancel()
 			var r checks.Report
 			err = found.Read(ctx, "report", url.Values{"since": {"2h"}}, checks.KindReport, &r)
-			if e, ok := errors.AsType[*NodeError](err); tt.want != "" {
-				if !ok || e.Problem != tt.want || !strings.Contains(e.Hint, tt.hint) {
-					t.Errorf("%s: %#v", tt.name, err)
-				}
-			} else if err != nil || r.Host != "h" {
-				t.Errorf("%s: %+v, %v", tt.name, r, err)
+			e, ok := errors.AsType[*NodeError](err)
+			if !ok || e.Problem != tt.want || !strings.Contains(e.Hint, tt.hint) {
+				t.Errorf("%s: %#v", tt.name, err)
 			}
 			if all := api.requests(); all[len(all)-1] != proxy { // a stranger would be the last
 				t.Errorf("%s: asked %s", tt.name, all)
@@ -174,10 +159,5 @@ func TestCopyIsBounded(t *testing.T) {
 		if diff := cmp.Diff(want, problem); diff != "" || got.Len() > 8 {
 			t.Error(diff)
 		}
-	}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := agent.Copy(ended, "x", nil, io.Discard, 1); !errors.Is(err, context.Canceled) {
-		t.Errorf("interrupted: %v", err)
 	}
 }

@@ -33,7 +33,6 @@ const latency = 10 * time.Millisecond
 type server struct {
 	lists map[string]runtime.Object // by path
 	docs  map[string]string         // JSON, by path
-	json  bool                      // it lacks protobuf
 	clock func() time.Time          // of its Date; nil: as the client's
 	watch http.HandlerFunc          // of nodes
 	proxy http.HandlerFunc          // what is behind each kubelet and pod
@@ -108,10 +107,7 @@ func refuses(err *apierrors.StatusError) http.HandlerFunc {
 // page writes the part of a list that limit and continue mean.
 func (s *server) page(w http.ResponseWriter, req *http.Request, list runtime.Object) {
 	codecs := serializer.NewCodecFactory(apiserver.Scheme())
-	media := runtime.ContentTypeJSON
-	if accept := req.Header.Get("Accept"); !s.json && strings.HasPrefix(accept, runtime.ContentTypeProtobuf) {
-		media = runtime.ContentTypeProtobuf
-	}
+	const media = runtime.ContentTypeProtobuf
 	info, _ := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), media)
 	gv := v1.SchemeGroupVersion
 	if group, ok := strings.CutPrefix(req.URL.Path, "/apis/"); ok {
@@ -138,19 +134,17 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// connect serves in memory, so also in fake time, until the test ends. With nil, nobody serves.
+// connect serves in memory, so also in fake time, until the test ends.
 func connect(t *testing.T, s *server) *Cluster {
 	t.Helper()
 	const path = "server"
 	var sockets faketest.Sockets
-	if s != nil {
-		lis, err := sockets.Listen(path)
-		must(t, err)
-		at := &http.Server{Handler: s}
-		at.SetKeepAlivesEnabled(false) // bufconn may time out in a second request
-		go func() { _ = at.Serve(lis) }()
-		t.Cleanup(func() { _ = at.Close() })
-	}
+	lis, err := sockets.Listen(path)
+	must(t, err)
+	at := &http.Server{Handler: s}
+	at.SetKeepAlivesEnabled(false) // bufconn may time out in a second request
+	go func() { _ = at.Serve(lis) }()
+	t.Cleanup(func() { _ = at.Close() })
 	c, err := Connect(&rest.Config{
 		Host: "http://server", BearerToken: "secret",
 		Dial: func(ctx context.Context, _, _ string) (net.Conn, error) { return sockets.Dial(ctx, path) },
