@@ -13,7 +13,6 @@ func TestReadCertificates(t *testing.T) {
 	authority := newIssuer(t)
 	from, to := time.Date(2025, 1, 2, 3, 4, 5, 0, time.UTC), time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	client, key := authority.pair("system:node:worker-1", from, to)
-	newest, newestKey := authority.pair("system:node:worker-1", to, to.AddDate(1, 0, 0))
 	serving, _ := authority.pair("worker-1@1700000000", from, to)
 	kubeadm := kubeconfig("https://127.0.0.1:1", "client-certificate: "+current+"\n    client-key: /x")
 	of := func(role, path string) Certificate {
@@ -23,8 +22,6 @@ func TestReadCertificates(t *testing.T) {
 		}
 		return c
 	}
-	rotated := of("client", "/pki/kubelet-client-current.pem")
-	rotated.NotBefore, rotated.NotAfter = to, to.AddDate(1, 0, 0)
 	for _, tc := range []struct {
 		name     string
 		files    []string
@@ -41,19 +38,9 @@ func TestReadCertificates(t *testing.T) {
 			[]Certificate{of("client", current), of("serving", "/"+pki+"kubelet.crt")},
 		},
 		{
-			"EKS: a program instead of a certificate, and a file for serving",
-			[]string{"kubeconfig", kubeconfig("https://127.0.0.1:1", "exec: {command: aws}"), "etc/s.crt", serving},
-			Settings{PID: 1, Kubeconfig: "/kubeconfig", CertDir: "/pki", TLSCertFile: "/etc/s.crt"},
+			"a file for serving", []string{"etc/s.crt", serving},
+			Settings{PID: 1, CertDir: "/pki", TLSCertFile: "/etc/s.crt"},
 			[]Certificate{of("serving", "/etc/s.crt")},
-		},
-		{
-			"an old pair in the kubeconfig of a kubelet that rotates",
-			[]string{
-				"kubeconfig", kubeconfig("https://127.0.0.1:1", embedded(client, key)),
-				"pki/kubelet-client-current.pem", newest + newestKey, "pki/kubelet.crt", serving,
-			},
-			Settings{PID: 1, Kubeconfig: "/kubeconfig", CertDir: "/pki", RotateClient: true},
-			[]Certificate{of("client", "/kubeconfig"), rotated, of("serving", "/pki/kubelet.crt")},
 		},
 		{
 			"one for serving that the kubelet was given, and does not ask for any more",
@@ -81,8 +68,5 @@ func TestReadCertificates(t *testing.T) {
 			must(t, err)
 			equal(t, tc.want, got)
 		})
-	}
-	if got, err := ReadCertificates(t.Context(), t.TempDir(), Settings{}); err == nil || got != nil {
-		t.Errorf("of nothing: %v, error %v", got, err)
 	}
 }

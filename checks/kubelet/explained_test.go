@@ -3,7 +3,6 @@ package kubelet
 import (
 	"encoding/json"
 	"flag"
-	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -89,79 +88,5 @@ func TestExplainedAreTheKubelets(t *testing.T) {
 	}
 	if compared < 20 {
 		t.Errorf("the comments have the defaults of %d settings: %v", compared, comments)
-	}
-}
-
-func TestExplain(t *testing.T) {
-	const distribution = "unix:///run/k3s/containerd/containerd.sock"
-	for _, tc := range []struct {
-		name, comm, args string
-		files            []string
-		want             map[string]Explained // the settings that differ from the defaults or are set
-		problems         int
-	}{
-		{
-			"without --config some defaults are older", "kubelet", "--container-runtime-endpoint=unix:///x", nil,
-			map[string]Explained{
-				"readOnlyPort":             {Value: "10255", Where: "without --config", From: "default"},
-				"evictionHard":             {Value: "-", Where: "without --config", From: "default"},
-				"containerRuntimeEndpoint": {Value: "unix:///x", Where: "--container-runtime-endpoint", From: "flag"},
-			},
-			0,
-		},
-		{
-			"each origin", "kubelet", "--config=/k.yaml --config-dir=/d --housekeeping-interval 1h0m0s --max-pods=120",
-			[]string{
-				"k.yaml", "maxPods: 7\nsyncFrequency: 0s\nkubeReserved: {cpu: '1', memory: 1Gi}\nreadOnlyPort: 10255\n" +
-					"podPidsLimit: 4194304\nstaticPodURLHeader: {Authorization: [secret]}\n",
-				"d/1.conf", "crashLoopBackOff: {maxContainerRestartPeriod: 60s}\nfeatureGates: {CRIListStreaming: true}\n",
-			},
-			map[string]Explained{
-				"maxPods":               {Value: "120", Where: "--max-pods", From: "flag"},
-				"housekeeping-interval": {Value: "1h", Where: "--housekeeping-interval", From: "flag"},
-				"kubeReserved":          {Value: "cpu: 1, memory: 1Gi", Where: "/k.yaml", From: "file"},
-				"readOnlyPort":          {Value: "10255", Where: "/k.yaml", From: "file"},
-				"podPidsLimit":          {Value: "4194304", Where: "/k.yaml", From: "file"},
-				"crashLoopBackOff":      {Value: "1m", Where: "/d/1.conf", From: "drop-in"},
-				"CRIListStreaming":      {Value: "true", Where: "/d/1.conf", From: "drop-in"},
-			},
-			0,
-		},
-		{
-			"K3s", "k3s-server", "server --kubelet-arg=max-pods=99", nil,
-			map[string]Explained{
-				"maxPods":                  {Value: "99", Where: "--max-pods", From: "flag"},
-				"containerRuntimeEndpoint": {Value: distribution, From: "embedder"},
-			},
-			1,
-		},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			h := newTree(t)
-			h.process("812", tc.comm, append([]string{tc.comm}, strings.Fields(tc.args)...)...)
-			h.file(tc.files...)
-			e, err := Explain(h.root, 812)
-			must(t, err)
-			want := maps.Clone(tc.want)
-			for _, s := range e.Settings {
-				w, ok := want[s.Name]
-				if !ok {
-					w = Explained{Value: s.Default, From: "default"}
-				}
-				delete(want, s.Name)
-				if got := (Explained{Value: s.Value, Where: s.Where, From: s.From}); got != w {
-					t.Errorf("%s: %+v, want %+v", s.Name, got, w)
-				}
-			}
-			if len(want) > 0 || len(e.Problems) != tc.problems || e.PID != 812 || e.Process != tc.comm {
-				t.Errorf("%+v, without %v", e, want)
-			}
-			if data, err := json.Marshal(e); err != nil || strings.Contains(string(data), "secret") {
-				t.Errorf("%s, %v", data, err)
-			}
-		})
-	}
-	if _, err := Explain(newTree(t).root, 812); err == nil {
-		t.Error("no process, and no error")
 	}
 }

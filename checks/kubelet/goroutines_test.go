@@ -37,7 +37,6 @@ func TestAskGoroutines(t *testing.T) {
 			err: "it refuses the node certificate (403), " +
 				"and the API server's proxy does not help (403 Forbidden)" + right,
 		},
-		{name: "refused", token: "secret", status: 403, err: "it refuses the token (403)" + right},
 		{name: "no profiling", answer: answer(404, ""), api: 200, err: "it gives none (404)" + off},
 		{name: "no dump", answer: answer(200, "<html>"), api: 200, err: "the answer is not a goroutine dump"},
 		{name: "hung", answer: hang, api: 200, err: "no answer in time"},

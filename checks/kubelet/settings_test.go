@@ -45,20 +45,15 @@ func TestReadSettings(t *testing.T) {
 		files  []string
 		change func(*Settings)
 	}{
-		{"given none", "", nil, bare},
 		{
-			"what kubeadm writes: zeros mean the default",
-			"--kubeconfig=/etc/kubernetes/kubelet.conf --config=/var/lib/kubelet/config.yaml",
+			"what kubeadm writes: zeros mean the default", "--kubeconfig=/none --config=/k.yaml",
 			[]string{
-				"var/lib/kubelet/config.yaml",
-				"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" +
-					"cgroupDriver: systemd\ncontainerRuntimeEndpoint: \"\"\nhealthzBindAddress: 127.0.0.1\n" +
-					"healthzPort: 10248\nnodeStatusUpdateFrequency: 0s\nrotateCertificates: true\n" +
-					"runtimeRequestTimeout: 0s\nsyncFrequency: 0s\n",
+				"k.yaml", "cgroupDriver: systemd\ncontainerRuntimeEndpoint: ''\nhealthzPort: 10248\nsyncFrequency: 0s\n" +
+					"nodeStatusUpdateFrequency: 0s\nrotateCertificates: true\nruntimeRequestTimeout: 0s\n",
 			},
 			func(s *Settings) {
-				s.Files, s.CgroupDriver, s.RotateClient = []string{"/var/lib/kubelet/config.yaml"}, "systemd", true
-				s.Kubeconfig, s.KubeconfigGone = "/etc/kubernetes/kubelet.conf", true
+				s.Files, s.CgroupDriver, s.RotateClient = []string{"/k.yaml"}, "systemd", true
+				s.Kubeconfig, s.KubeconfigGone = "/none", true
 			},
 		},
 		{
