@@ -17,68 +17,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestEndToEndDiskFails has the disk below a recorder fail, and come back. In between records wait, and then are lost;
+// TestEndToEndDiskHangs has the disk below a recorder hang, and come back. In between records wait, and then are lost;
 // what is on the disk can be read. Afterwards those that waited are written.
-func TestEndToEndDiskFails(t *testing.T) {
-	tmpfs := func(t *testing.T) string {
-		dir := t.TempDir()
-		must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, "size=2m"))
-		t.Cleanup(func() { must(t, unix.Unmount(dir, unix.MNT_DETACH)) })
-		return dir
+func TestEndToEndDiskHangs(t *testing.T) {
+	dir := loopMount(t, filepath.Join(t.TempDir(), "disk"))
+	write(t, dir, 0)
+	run(t, dir, "fsfreeze", "-f", ".")
+	r := appender(t, dir)
+	kept, noise := 1, make([]byte, 100<<10)
+	for end := time.Now().Add(time.Minute); r.Lost() == 0 && time.Now().Before(end); kept++ {
+		_, _ = rand.Read(noise) // does not compress
+		r.Append(noon, KindSample, noise)
+		time.Sleep(time.Millisecond)
 	}
-	for _, tt := range []struct {
-		name        string
-		mount       func(*testing.T) string
-		fail, back  []string // commands, in the folder
-		problem     string
-		least, most int // records that are on the disk while it fails
-	}{
-		{ // The segment at work has room, and the disk has some for a part of a record.
-			"full", tmpfs,
-			[]string{"sh", "-c", "! cp /dev/zero large; truncate -s -40K large"},
-			[]string{"rm", "large"},
-			"no space left on device", 2, 9,
-		},
-		{
-			"read-only", tmpfs,
-			[]string{"mount", "-o", "remount,ro", "."},
-			[]string{"mount", "-o", "remount,rw", "."},
-			"read-only file system", 1, 1,
-		},
-		{
-			"hangs", func(t *testing.T) string { return loopMount(t, filepath.Join(t.TempDir(), "disk")) },
-			[]string{"fsfreeze", "-f", "."},
-			[]string{"fsfreeze", "-u", "."},
-			"the disk hangs (no reply in ", 1, 1,
-		},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			dir := tt.mount(t)
-			write(t, dir, 0)
-			run(t, dir, tt.fail...)
-			r := appender(t, dir)
-			kept, noise := 1, make([]byte, 100<<10)
-			for end := time.Now().Add(time.Minute); r.Lost() == 0 && time.Now().Before(end); kept++ {
-				_, _ = rand.Read(noise) // does not compress
-				r.Append(noon, KindSample, noise)
-				time.Sleep(time.Millisecond)
-			}
-			until(t, tt.problem, func() bool { return strings.Contains(r.Problem(), tt.problem) })
-			if got, damaged := read(t, dir); len(got) < tt.least || len(got) > tt.most || len(damaged) > 0 {
-				t.Errorf("%d records, damaged: %v", len(got), damaged)
-			}
-			if n, err := r.Room(t.Context(), 1<<20); n != 0 || err == nil {
-				t.Errorf("room: %d, %v", n, err)
-			}
-			run(t, dir, tt.back...)
-			until(t, "the problem to end", func() bool { return r.Problem() == "" && r.queued.Load() == 0 })
-			if got, damaged := read(t, dir); len(got) != kept-r.Lost() || len(damaged) > 0 {
-				t.Errorf("%d records, want %d; damaged: %v", len(got), kept-r.Lost(), damaged)
-			}
-			if n, err := r.Room(t.Context(), 1<<40); err != nil || tt.name != "hangs" && n > 1<<20 { // half of 2 MiB
-				t.Errorf("room: %d, %v", n, err)
-			}
-		})
+	until(t, "the problem", func() bool { return strings.Contains(r.Problem(), "the disk hangs (no reply in ") })
+	if got, damaged := read(t, dir); len(got) != 1 || len(damaged) > 0 {
+		t.Errorf("%d records, damaged: %v", len(got), damaged)
+	}
+	if n, err := r.Room(t.Context(), 1<<20); n != 0 || err == nil {
+		t.Errorf("room: %d, %v", n, err)
+	}
+	run(t, dir, "fsfreeze", "-u", ".")
+	until(t, "the problem to end", func() bool { return r.Problem() == "" && r.queued.Load() == 0 })
+	if got, damaged := read(t, dir); len(got) != kept-r.Lost() || len(damaged) > 0 {
+		t.Errorf("%d records, want %d; damaged: %v", len(got), kept-r.Lost(), damaged)
 	}
 }
 
@@ -95,7 +57,9 @@ func TestEndToEndOpenHangs(t *testing.T) {
 	}
 	run(t, dir, "fsfreeze", "-u", ".")
 	finish(t, r)
-	wantRead(t, dir+"/new", "0")
+	if got, damaged := read(t, dir+"/new"); len(got) != 1 || len(damaged) > 0 {
+		t.Errorf("read %s, damaged: %v", got, damaged)
+	}
 }
 
 // loopMount mounts a file with ext4, which it makes if it is not there.

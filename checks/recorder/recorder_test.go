@@ -64,14 +64,6 @@ func read(t testing.TB, dir string) (data []string, damaged []Damage) {
 	return data, damaged
 }
 
-func wantRead(t testing.TB, dir string, want ...string) {
-	t.Helper()
-	got, damaged := read(t, dir)
-	if diff := cmp.Diff(want, got); diff != "" || len(damaged) > 0 {
-		t.Errorf("read (-want +got):\n%s\ndamaged: %v", diff, damaged)
-	}
-}
-
 // until waits until something is so.
 func until(t testing.TB, what string, so func() bool) {
 	t.Helper()
@@ -305,18 +297,6 @@ func TestHostile(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, in); diff != "" || !slices.Equal(got, []string{"1", "1"}) {
 		t.Errorf("read %s, damaged:\n%s", got, diff)
-	}
-	fifo := filepath.Join(t.TempDir(), "fifo")
-	must(t, unix.Mkfifo(fifo, 0o600))
-	for _, path := range []string{fifo, secret, dir + "/none"} {
-		if _, err := Read(t.Context(), path, nil); err == nil {
-			t.Errorf("%s was read", path)
-		}
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := Read(ctx, dir, nil); !errors.Is(err, context.Canceled) {
-		t.Errorf("read after the end of the context: %v", err)
 	}
 }
 
