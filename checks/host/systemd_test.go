@@ -10,6 +10,15 @@ import (
 	"testing"
 )
 
+// TestHungBus tells a message bus that hangs from a systemd that hangs, of which the bus answers nothing either.
+func TestHungBus(t *testing.T) {
+	well, hung := &conn{answered: true}, &conn{hung: true}
+	bus, _ := compareConns(well, hung)
+	equal(t, "the bus", Systemd{Answered: true, BusHung: true}, bus)
+	both, _ := compareConns(hung, hung)
+	equal(t, "systemd", Systemd{Hung: true, BusHung: true}, both)
+}
+
 // TestAskSystemdCutShort checks that the end of the command does not count as a hang.
 func TestAskSystemdCutShort(t *testing.T) {
 	n := newNode(t)
