@@ -4,7 +4,6 @@ import (
 	stdcmp "cmp"
 	"encoding/json"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -16,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -24,7 +24,10 @@ import (
 	"github.com/kdiag/kdiag/checks"
 )
 
-const manifests = "../../deploy/kubernetes"
+const (
+	manifests = "../../deploy/kubernetes"
+	recipes   = "../../deploy/recipes/"
+)
 
 // decode reads manifests, whose objects have only fields of their types, and returns the agent's.
 func decode(t *testing.T, manifests string) (objects int, agent *appsv1.DaemonSet) {
@@ -195,23 +198,138 @@ func TestNodeProblemDetector(t *testing.T) {
 	}
 }
 
-// TestRecipes has each recipe name the condition that the agent publishes for repairs, and NVSentinel's every action that
-// somebody has to do.
+// The fields of the objects of other projects that the recipes use. docs/recipes.md says where they are from.
+type (
+	object struct {
+		metav1.TypeMeta   `json:",inline"`
+		metav1.ObjectMeta `json:"metadata"`
+	}
+	nodeReadinessRule struct {
+		object
+		Spec struct {
+			NodeSelector metav1.LabelSelector `json:"nodeSelector"`
+			Conditions   []struct {
+				Type           v1.NodeConditionType `json:"type"`
+				RequiredStatus v1.ConditionStatus   `json:"requiredStatus"`
+				DefaultStatus  v1.ConditionStatus   `json:"defaultStatus"`
+			} `json:"conditions"`
+			Taint           v1.Taint `json:"taint"`
+			EnforcementMode string   `json:"enforcementMode"`
+		} `json:"spec"`
+	}
+	machineHealthCheck struct {
+		object
+		Spec struct {
+			ClusterName string               `json:"clusterName"`
+			Selector    metav1.LabelSelector `json:"selector"`
+			Checks      struct {
+				UnhealthyNodeConditions []struct {
+					Type           v1.NodeConditionType `json:"type"`
+					Status         v1.ConditionStatus   `json:"status"`
+					TimeoutSeconds int32                `json:"timeoutSeconds"`
+				} `json:"unhealthyNodeConditions"`
+			} `json:"checks"`
+			Remediation struct {
+				TriggerIf struct {
+					UnhealthyLessThanOrEqualTo string `json:"unhealthyLessThanOrEqualTo"`
+				} `json:"triggerIf"`
+			} `json:"remediation"`
+		} `json:"spec"`
+	}
+	nvsentinelValues struct {
+		Global struct {
+			KubernetesObjectMonitor struct {
+				Enabled bool `json:"enabled"`
+			} `json:"kubernetesObjectMonitor"`
+		} `json:"global"`
+		Monitor struct {
+			Policies []struct {
+				Name        string                      `json:"name"`
+				Enabled     bool                        `json:"enabled"`
+				Resource    metav1.GroupVersionKind     `json:"resource"`
+				Predicate   struct{ Expression string } `json:"predicate"`
+				HealthEvent struct {
+					ComponentClass    string   `json:"componentClass"`
+					IsFatal           bool     `json:"isFatal"`
+					Message           string   `json:"message"`
+					RecommendedAction string   `json:"recommendedAction"`
+					ErrorCode         []string `json:"errorCode"`
+				} `json:"healthEvent"`
+			} `json:"policies"`
+		} `json:"kubernetes-object-monitor"`
+	}
+)
+
+// TestRecipes has each recipe use fields that its reader has, and conditions and actions that the agent publishes.
 func TestRecipes(t *testing.T) {
-	files, err := filepath.Glob("../../deploy/recipes/*")
-	must(t, err)
-	for _, name := range files {
-		text, err := os.ReadFile(name)
+	readers := map[string]any{
+		"node-readiness.yaml": &nodeReadinessRule{},
+		"cluster-api.yaml":    &machineHealthCheck{},
+		"nvsentinel.yaml":     &nvsentinelValues{},
+		"nodes.gotemplate":    nil, // TestNodesTemplate
+	}
+	files, err := os.ReadDir(recipes)
+	if must(t, err); len(files) != len(readers) {
+		t.Errorf("%d files for %d readers", len(files), len(readers))
+	}
+	for _, f := range files {
+		text, err := os.ReadFile(recipes + f.Name())
 		must(t, err)
-		types := regexp.MustCompile(`type:? (?:== )?"?(Kdiag\w+)`).FindAllSubmatch(text, -1)
-		if len(types) == 0 || slices.ContainsFunc(types, func(m [][]byte) bool { return string(m[1]) != repairType }) {
-			t.Errorf("%s: conditions %q", name, types)
-		}
-		for _, a := range checks.Actions() {
-			lacks := a != checks.ActionNone && a != checks.ActionWait && !strings.Contains(string(text), `"`+string(a)+`"`)
-			if filepath.Base(name) == "nvsentinel.yaml" && lacks {
-				t.Errorf("%s: no policy of %s", name, a)
+		if into := readers[f.Name()]; into != nil {
+			if err := yaml.UnmarshalStrict(text, into); err != nil {
+				t.Errorf("%s: %v", f.Name(), err)
 			}
 		}
+		types := regexp.MustCompile(`type:? (?:== )?"?(Kdiag\w+)`).FindAllSubmatch(text, -1)
+		for _, m := range types {
+			if string(m[1]) != repairType {
+				t.Errorf("%s: condition %s", f.Name(), m[1])
+			}
+		}
+		if len(types) == 0 {
+			t.Errorf("%s names no condition", f.Name())
+		}
+	}
+	// Every action that somebody has to do is in one policy.
+	var acts []string
+	for _, p := range readers["nvsentinel.yaml"].(*nvsentinelValues).Monitor.Policies {
+		for _, m := range regexp.MustCompile(`"([A-Z]\w+)"`).FindAllStringSubmatch(p.Predicate.Expression, -1) {
+			if m[1] != repairType && m[1] != string(v1.ConditionTrue) {
+				acts = append(acts, m[1])
+			}
+		}
+	}
+	var want []string
+	for _, a := range checks.Actions() {
+		if a != checks.ActionNone && a != checks.ActionWait {
+			want = append(want, string(a))
+		}
+	}
+	if slices.Sort(acts); !slices.Equal(slices.Sorted(slices.Values(want)), acts) {
+		t.Error(cmp.Diff(want, acts))
+	}
+}
+
+// TestNodesTemplate runs the template as kubectl does, which reads the objects as JSON.
+func TestNodesTemplate(t *testing.T) {
+	var list v1.NodeList
+	for _, c := range []v1.NodeCondition{
+		{Type: repairType, Status: v1.ConditionTrue, Reason: string(checks.ActionReplaceNode)},
+		{Type: repairType, Status: v1.ConditionTrue, Reason: string(checks.ActionRebootNode)},
+		{Type: repairType, Status: v1.ConditionFalse, Reason: string(checks.ActionReplaceNode)},
+		{Type: problemType, Status: v1.ConditionTrue, Reason: string(checks.ActionReplaceNode)},
+	} {
+		node := v1.Node{Status: v1.NodeStatus{Conditions: []v1.NodeCondition{{Type: v1.NodeReady}, c}}}
+		node.Name = string(c.Type) + "-" + string(c.Status) + "-" + c.Reason
+		list.Items = append(list.Items, node)
+	}
+	data, err := json.Marshal(list)
+	must(t, err)
+	var items map[string]any
+	must(t, json.Unmarshal(data, &items))
+	var out strings.Builder
+	must(t, template.Must(template.ParseFiles(recipes+"nodes.gotemplate")).Execute(&out, items))
+	if diff := cmp.Diff("KdiagRepair-True-ReplaceNode\n", out.String()); diff != "" {
+		t.Error(diff)
 	}
 }
