@@ -52,7 +52,8 @@ func TestEndToEndCanary(t *testing.T) {
 	// linger starts a canary that hangs, and waits until so many are there. The image is given: the canary's own choice
 	// may be one without a program for ExecSync.
 	linger := func(want int, timeout string) *e2etest.Process {
-		p := start("--timeout", timeout, "--image", nodebox.ImageBusybox, "--runtime-endpoint", endpoint)
+		p := start("--timeout", timeout, "--rpc-timeout", "30s", "--image", nodebox.ImageBusybox,
+			"--runtime-endpoint", endpoint)
 		e2etest.Eventually(t, "a canary to come up", func() bool { return len(sandboxes()) == want })
 		return p
 	}
@@ -78,7 +79,7 @@ func TestEndToEndCanary(t *testing.T) {
 	e2etest.Must(t, killed.Cmd.Process.Kill())
 	killed.Wait()
 	young := sandboxes()[0]
-	frozen := linger(2, "20s") // a busy machine takes ten to make a sandbox
+	frozen := linger(2, "45s") // a busy machine takes ten or more to make a sandbox
 	e2etest.Must(t, n.Pause(t.Context()))
 	r, code = finish[checks.CanaryReport](t, frozen)
 	e2etest.Must(t, n.Resume())
