@@ -83,7 +83,8 @@ const (
 	portWhy     = "Find the process that holds the local ports, and how many there are"
 )
 
-// noExec is the mount that keeps the first of the pods from starting a program; empty without pods, or for another reason.
+// noExec returns the mount that keeps the first of the pods from starting a program; empty without pods, or for another
+// reason.
 func noExec(f *facts.Facts, pods []facts.PodTrouble) string {
 	if len(pods) == 0 {
 		return ""

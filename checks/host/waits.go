@@ -21,8 +21,8 @@ const (
 )
 
 // A FIFOWait is a thread of the runtime, the kubelet, conmon or an OCI runtime that waits in the opening of a FIFO, in
-// two reads some time apart. The FIFOs of containerd and its shims, which they open through their descriptors, are not among them: it
-// waits there whenever a container is made.
+// two reads some time apart. The FIFOs of containerd and its shims, which they open through their descriptors, are not
+// among them: it waits there whenever a container is made.
 type FIFOWait struct {
 	PID, TID int
 	Name     string // comm of the process
