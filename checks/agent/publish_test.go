@@ -486,12 +486,14 @@ func TestWatchLeaving(t *testing.T) {
 	watches := [][]event{
 		nil, // forbidden
 		{
-			{"ADDED", node(v1.ConditionTrue, cordoned)}, {"MODIFIED", node(v1.ConditionFalse, cordoned, karpenter)},
+			{"ADDED", node(v1.ConditionTrue, cordoned)},
+			{"MODIFIED", node(v1.ConditionFalse, cordoned, karpenter)},
 			{"MODIFIED", node(v1.ConditionUnknown, karpenter)},
 		},
 		nil, // away
 		{
-			{"ADDED", node(v1.ConditionTrue)}, {"MODIFIED", node(v1.ConditionTrue, v1.TaintNodeOutOfService)},
+			{"ADDED", node(v1.ConditionTrue)},
+			{"MODIFIED", node(v1.ConditionTrue, v1.TaintNodeOutOfService)},
 			{"DELETED", node(v1.ConditionTrue)},
 		},
 	}

@@ -38,7 +38,8 @@ func TestReadCertificates(t *testing.T) {
 			[]Certificate{of("client", current), of("serving", "/"+pki+"kubelet.crt")},
 		},
 		{
-			"a file for serving", []string{"etc/s.crt", serving},
+			"a file for serving",
+			[]string{"etc/s.crt", serving},
 			Settings{PID: 1, CertDir: "/pki", TLSCertFile: "/etc/s.crt"},
 			[]Certificate{of("serving", "/etc/s.crt")},
 		},

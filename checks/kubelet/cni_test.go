@@ -67,7 +67,8 @@ func TestReadCNI(t *testing.T) {
 			File: "05-broken.conf", Others: []string{"10-calico.conflist"},
 			Problem: "05-broken.conf: error parsing configuration: unexpected end of JSON input",
 		}},
-		{"in the folder of K3s", []string{k3sConf + "/10-flannel.json", `{"name":"cbr0","type":"flannel"}`,
+		{"in the folder of K3s", []string{
+			k3sConf + "/10-flannel.json", `{"name":"cbr0","type":"flannel"}`,
 			"var/lib/rancher/k3s/data/cni/flannel", "",
 		}, crictl.RuntimeConfig{}, CNI{
 			ConfDir: k3sConf, BinDirs: []string{"/var/lib/rancher/k3s/data/cni"}, File: "10-flannel.json", Name: "cbr0",

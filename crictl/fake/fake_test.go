@@ -59,7 +59,8 @@ func TestFaultTimes(t *testing.T) {
 			"0s OK, 5s Unavailable, 19s Unavailable, 20s OK, 44s OK, 45s Unavailable",
 		},
 		{
-			"calls before From do not count", Fault{Error: "Unavailable", From: 10 * s, After: 1, First: 1},
+			"calls before From do not count",
+			Fault{Error: "Unavailable", From: 10 * s, After: 1, First: 1},
 			"0s OK, 10s OK, 11s Unavailable, 12s OK",
 		},
 		{"thaw", Fault{Hang: true, Thaw: true, From: 10 * s, Every: 40 * s, For: 15 * s}, "12s OK 13s, 26s OK"},

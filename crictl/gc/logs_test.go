@@ -297,8 +297,11 @@ func TestCensus(t *testing.T) {
 	ends := map[string]End{"c": {ExitCode: 137, Reason: "OOMKilled"}}
 	got := TakeCensus(w.node, ends, 14_000, noon())
 	ages := []AgeCount{
-		{UpToSeconds: 3600, Count: 1}, {UpToSeconds: 86400, Count: 1}, {UpToSeconds: 604800, Count: 1},
-		{UpToSeconds: 2592000}, {Count: 1},
+		{UpToSeconds: 3600, Count: 1},
+		{UpToSeconds: 86400, Count: 1},
+		{UpToSeconds: 604800, Count: 1},
+		{UpToSeconds: 2592000},
+		{Count: 1},
 	}
 	if diff := cmp.Diff(ages, got.ByAge); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

@@ -172,8 +172,12 @@ func TestRunLooksAgain(t *testing.T) {
 		all[2].PodUID, all[3].Container, all[4].ID = "x", "x", "nobody"
 		const other = "now another container with this id"
 		want := []Skipped{
-			{all[0].ID, "now running"}, {all[1].ID, other}, {all[2].ID, other}, {all[3].ID, other},
-			{"nobody", "already gone"}, {last.ID, "now ready"},
+			{all[0].ID, "now running"},
+			{all[1].ID, other},
+			{all[2].ID, other},
+			{all[3].ID, other},
+			{"nobody", "already gone"},
+			{last.ID, "now ready"},
 		}
 		for i := range all { // CRI-O has another time in the status
 			all[i].CreatedAt = all[i].CreatedAt.Add(5 * time.Second)
