@@ -24,8 +24,6 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
-const protobuf = "application/vnd.kubernetes.protobuf"
-
 // A recorder answers each request with one document, and keeps what it was asked.
 type recorder struct {
 	status   int
