@@ -25,6 +25,7 @@ func TestShow(t *testing.T) {
 		_ = s.Show(ctx, leave, draw, func(ctx context.Context) error {
 			<-ctx.Done()
 			time.Sleep(time.Minute)
+			synctest.Wait()
 			if !echo || !strings.HasSuffix(out.String(), leaveScreen) {
 				t.Errorf("the terminal is not restored while the work ends: %q", out.String())
 			}
