@@ -488,12 +488,7 @@ func troubleOf(f *Facts, e podError, name string, listed listedPod) (PodTrouble,
 		over = over || ended || known && listed.Name == "" || listed.newest.After(e.last)
 	}
 	long := f.Log.At.Sub(e.first) >= troubleAge || late // a call that has missed its deadline has lasted for minutes
-	text := e.text
-	// The program is of the node's sandbox image, or of the node itself, or the node forbids that it is started.
-	if strings.Contains(text, "CreatePodSandbox") || e.code == signature.MountFailed || NoExec(f, text) != "" {
-		text = ofNode.ReplaceAllString(text, "")
-	}
-	return t, long && !over && Fresh(f, &e.last, retry) && !ofWorkload.MatchString(text)
+	return t, long && !over && Fresh(f, &e.last, retry) && !ofWorkload.MatchString(ofOthers(f, e))
 }
 
 // stageOf returns how far the pod of an error has come.

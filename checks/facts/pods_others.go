@@ -98,3 +98,24 @@ func NoExec(f *Facts, words string) string {
 	}
 	return f.Seen.Mounts.Value.NoExec
 }
+
+var (
+	// pullFails finds a pull that fails by the network, the registry or the node's disk, pullWords what ofWorkload finds
+	// in it. An image that is not there, or that its secret does not open, is the pod's own.
+	pullFails = lazyregexp.New(`(?i)ErrImagePull.*(dial |lookup |timeout|connection re(fused|set)|no route to host|tls: |x509` +
+		`|EOF|no space left|read-only file|input/output|permission denied|too ?many ?requests|unexpected status.*: 5\d\d)`)
+	pullWords = lazyregexp.New(`ImagePullBackOff|Back-off pulling|ErrImagePull`)
+)
+
+// ofOthers returns the text of an error without the words that would make it the pod's own, where it is not: the program
+// is of the node's sandbox image, or of the node itself, or the node forbids that it is started; or a pull fails.
+func ofOthers(f *Facts, e podError) string {
+	text := e.text
+	if strings.Contains(text, "CreatePodSandbox") || e.code == signature.MountFailed || NoExec(f, text) != "" {
+		text = ofNode.ReplaceAllString(text, "")
+	}
+	if pullFails.MatchString(text) {
+		text = pullWords.ReplaceAllString(text, "")
+	}
+	return text
+}

@@ -97,13 +97,16 @@ func unwellPods(f *facts.Facts) string {
 		if p.Restarts > 0 {
 			line += ", " + units.Count(p.Restarts, "restart")
 		}
+		if p.Message != "" {
+			line += ": " + causes.Quote(p.Message)
+		}
 		names = append(names, facts.Clean(fmt.Sprintf("%s/%s (%s)", p.Namespace, p.Name, cmp.Or(line, p.Phase))))
 	}
 	if len(names) == 0 {
 		return ""
 	}
 	line := fmt.Sprintf("%d of %s %s not ready or restarting: ", len(names), units.Count(pods, "pod"),
-		units.Plural(pods, "is", "are"))
+		units.Plural(len(names), "is", "are"))
 	more := len(names) - facts.MostNamed
 	if more > 0 {
 		names = append(names[:facts.MostNamed], units.Count(more, "other"))

@@ -32,6 +32,8 @@ type Pod struct {
 	// "c: CrashLoopBackOff after exit code 1 (Error)". Restarts counts that container's.
 	State    string `json:",omitempty"`
 	Restarts int    `json:",omitempty"`
+	// Message is what the kubelet says of that container's waiting, other than for its next start; empty for nothing.
+	Message string `json:",omitempty"`
 }
 
 // A containerStatus holds the fields that kdiag uses of a ContainerStatus.
@@ -40,7 +42,7 @@ type containerStatus struct {
 	Ready        bool
 	RestartCount int
 	State        struct {
-		Waiting    struct{ Reason string }
+		Waiting    struct{ Reason, Message string }
 		Terminated struct{ Reason string }
 	}
 	LastState struct {
@@ -117,7 +119,10 @@ func (p *Pod) readContainers(all []containerStatus) {
 		}
 		if !unready && (newest || !c.Ready) {
 			unready = !c.Ready
-			p.State, p.Restarts = c.words(), c.RestartCount
+			p.State, p.Restarts, p.Message = c.words(), c.RestartCount, ""
+			if w := c.State.Waiting; w.Reason != "CrashLoopBackOff" {
+				p.Message = oneLine(w.Message)
+			}
 		}
 	}
 }
