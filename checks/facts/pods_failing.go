@@ -76,6 +76,16 @@ func failing(f *Facts) map[string]PodTrouble {
 	return trouble
 }
 
+// ProbeWords returns what the last failed probe of a pod said, without its command; empty where none failed of late.
+func ProbeWords(f *Facts, name string) string {
+	for _, p := range subjectsOf(f, signature.ProbeFailed) {
+		if p.ID == name && Fresh(f, p.Last, troubleAge) {
+			return quotedPart.ReplaceAllString(errorOf(p.Error), "")
+		}
+	}
+	return ""
+}
+
 // goes reports whether the kubelet has a pod that is to go.
 func goes(f *Facts, uid string) bool {
 	return slices.ContainsFunc(f.Seen.Pods.Value, func(w kubelet.Pod) bool { return w.UID == uid && w.Deleted != nil })

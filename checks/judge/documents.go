@@ -43,6 +43,9 @@ func notes(f *facts.Facts) []string {
 		return nil
 	}
 	var all []string
+	if line := unwellPods(f); line != "" {
+		all = append(all, line)
+	}
 	if line := causes.PLEGRecovered(f); line != "" {
 		all = append(all, line)
 	}
@@ -61,9 +64,6 @@ func notes(f *facts.Facts) []string {
 		all = append(all, hiddenMounts(f, t))
 	}
 	if line := slowMount(f, f.Seen.Mounts.Value); line != "" {
-		all = append(all, line)
-	}
-	if line := unwellPods(f); line != "" {
 		all = append(all, line)
 	}
 	return all
@@ -97,8 +97,8 @@ func unwellPods(f *facts.Facts) string {
 		if p.Restarts > 0 {
 			line += ", " + units.Count(p.Restarts, "restart")
 		}
-		if p.Message != "" {
-			line += ": " + causes.Quote(p.Message)
+		if words := cmp.Or(p.Message, facts.ProbeWords(f, p.Namespace+"/"+p.Name)); words != "" {
+			line += ": " + causes.Quote(words)
 		}
 		names = append(names, facts.Clean(fmt.Sprintf("%s/%s (%s)", p.Namespace, p.Name, cmp.Or(line, p.Phase))))
 	}
