@@ -22,7 +22,7 @@ func ServerWaitsLine(f *facts.Facts) string {
 func recogniseKubeletStalled(f *facts.Facts) *Finding {
 	var e checks.Evidence
 	var summary string
-	step, age := checks.Strong, f.KubeletState.PLEGAge
+	step, severity, age := checks.Strong, checks.Critical, f.KubeletState.PLEGAge
 	// Where the kubelet's log shows that relists finish, only too late, PLEG does not stand.
 	moves := f.Log.PLEGNow != nil && len(f.Log.PLEGNow.Stalls) > 1
 	ping := f.Seen.Health.Value.Ping
@@ -34,6 +34,9 @@ func recogniseKubeletStalled(f *facts.Facts) *Finding {
 		summary = textf("%v has not come up in %s: nothing listens on its health port", *late, facts.AgeOf(f, *late))
 		Addf(&e.For, "%s: %s", facts.Clean(ping.URL), facts.Clean(ping.Err))
 		Addf(&e.Missing, "whether its port is another one: %s", facts.Clean(f.Seen.Settings.Value.HealthzAddress))
+		if facts.AgeOf(f, *late) < facts.KubeletStartup {
+			step, severity = checks.Fair, checks.Warning
+		}
 	case ping != nil && ping.Hung && f.KubeletState.Runs:
 		summary = ifElse(ping.NotAccepted, "the kubelet does not accept connections on its health port",
 			"the kubelet accepts connections on its health port but never replies")
@@ -53,7 +56,7 @@ func recogniseKubeletStalled(f *facts.Facts) *Finding {
 	}
 	standstillEvidence(f, &e)
 	step = raised(step, kubeletEvidence(f, &e, KubeletStalled))
-	return newFinding(checks.Critical, step, summary, e, *facts.KubeletSubject(f)).advise(func(s *Steps, root string) {
+	return newFinding(severity, step, summary, e, *facts.KubeletSubject(f)).advise(func(s *Steps, root string) {
 		if p := f.KubeletState.Stopped; p != nil && p.PID > 1 {
 			s.Look(textf("grep -E 'State|TracerPid' /proc/%d/status", p.PID),
 				"Check whether a debugger holds it; find out who stopped it.")

@@ -117,7 +117,7 @@ type KubeletState struct {
 	LoopStands    bool // by the kubelet itself its loop stands still
 	Minor         int  // the kubelet's minor version, 36 of 1.36; 0 when it is not known
 	NetworkReady  bool // by the runtime the network is ready
-	// the kubelet's process when it has been running for long and nothing listens on its health port
+	// the kubelet's process when it has been running for a minute and nothing listens on its health port
 	NeverCameUp *host.Process
 	NotSeen     bool          // the processes of the host were read and no kubelet is among them
 	PLEGAge     time.Duration // how long ago the last good relist of the kubelet began, by its own metric

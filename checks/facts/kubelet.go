@@ -22,10 +22,12 @@ const (
 // leastTries is the number of failures that make an outage: lease and status are each tried every ten seconds.
 const leastTries = 3
 
-// KubeletStartup is the time within which a kubelet opens its health port. It does so after it has read its
-// settings and found the runtime, within seconds; five minutes is also what its own check allows a loop
-// (SyncLoopHealthCheck).
-const KubeletStartup = 5 * time.Minute
+// A kubelet opens its health port after it has read its settings and found the runtime, within seconds. From lateStartup
+// on something holds it up; KubeletStartup is also what its own check allows a loop (SyncLoopHealthCheck).
+const (
+	lateStartup    = time.Minute
+	KubeletStartup = 5 * time.Minute
+)
 
 // RivalAge is the age from which two kubelets beside each other are no restart.
 const RivalAge = 30 * time.Second
@@ -76,7 +78,7 @@ func deriveKubelet(f *Facts) {
 	}
 	a.Rivals = rivals(f)
 	for _, p := range running {
-		if a.HealthRefused && AgeOf(f, p) >= KubeletStartup && !IsStopped(&p) && a.NeverCameUp == nil {
+		if a.HealthRefused && AgeOf(f, p) >= lateStartup && !IsStopped(&p) && a.NeverCameUp == nil {
 			a.NeverCameUp = &p
 		}
 	}

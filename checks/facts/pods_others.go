@@ -100,21 +100,23 @@ func NoExec(f *Facts, words string) string {
 }
 
 var (
-	// pullFails finds a pull that fails by the network, the registry or the node's disk, pullWords what ofWorkload finds
-	// in it. An image that is not there, or that its secret does not open, is the pod's own.
-	pullFails = lazyregexp.New(`(?i)ErrImagePull.*(dial |lookup |timeout|connection re(fused|set)|no route to host|tls: |x509` +
-		`|EOF|no space left|read-only file|input/output|permission denied|too ?many ?requests|unexpected status.*: 5\d\d)`)
+	// pullRefused finds a pull that is the pod's own fault: the registry has no such image, or its secret does not open
+	// it. Others fail by the network, the registry or the node's disk.
+	pullRefused = lazyregexp.New(`(?i)not ?found|unauthorized|forbidden|authorization failed|insufficient_scope|access.*denied` +
+		`|manifest unknown|invalid reference|no match|unexpected status.*: 40[134]`)
+	// pullWords is what ofWorkload finds in it.
 	pullWords = lazyregexp.New(`ImagePullBackOff|Back-off pulling|ErrImagePull`)
 )
 
-// ofOthers returns the text of an error without the words that would make it the pod's own, where it is not: the program
-// is of the node's sandbox image, or of the node itself, or the node forbids that it is started; or a pull fails.
+// ofOthers returns the text of an error without the words that would make it the pod's own, where it is not: the
+// program is of the node's sandbox image, or of the node itself, or the node forbids that it is started; or a pull
+// fails.
 func ofOthers(f *Facts, e podError) string {
 	text := e.text
 	if strings.Contains(text, "CreatePodSandbox") || e.code == signature.MountFailed || NoExec(f, text) != "" {
 		text = ofNode.ReplaceAllString(text, "")
 	}
-	if pullFails.MatchString(text) {
+	if strings.Contains(text, "ErrImagePull: ") && !pullRefused.MatchString(text) { // with a reason
 		text = pullWords.ReplaceAllString(text, "")
 	}
 	return text
