@@ -22,8 +22,8 @@ const (
 // leastTries is the number of failures that make an outage: lease and status are each tried every ten seconds.
 const leastTries = 3
 
-// A kubelet opens its health port after it has read its settings and found the runtime, within seconds. From lateStartup
-// on something holds it up; KubeletStartup is also what its own check allows a loop (SyncLoopHealthCheck).
+// A kubelet opens its health port after it has read its settings and found the runtime, within seconds. From
+// lateStartup on something holds it up; KubeletStartup is also what its own check allows a loop (SyncLoopHealthCheck).
 const (
 	lateStartup    = time.Minute
 	KubeletStartup = 5 * time.Minute
