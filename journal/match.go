@@ -193,18 +193,19 @@ func callOf(m *signature.Match, r *textlog.Record) Call {
 	return c
 }
 
-// ofPods are the signatures of pods that do not start, stop or answer. Of the first eight the pod is the object: after most of
-// them the kubelet makes another sandbox, whose id means nothing.
+// ofPods are the signatures of pods that do not start, stop or answer. Of the first nine the pod is the object: after
+// most of them the kubelet makes another sandbox, whose id means nothing.
 var ofPods = []string{
 	signature.PodRejected, signature.CNIFailed, signature.CreateFailed, signature.NameReserved, signature.PodSyncFailed,
-	signature.PluginMissing, signature.ProbeUnroutable, signature.ProbeFailed, signature.StopFailed, signature.MountFailed,
+	signature.PluginMissing, signature.ProbeUnroutable, signature.ProbeFailed, signature.ImagePullFailed,
+	signature.StopFailed, signature.MountFailed,
 }
 
 // objectOf is the object that a match of a record names, the most particular one first.
 func objectOf(m *signature.Match, r *textlog.Record) Object {
 	o := Object{Namespace: m.Namespace, Pod: m.Pod, PodUID: m.PodUID}
 	switch {
-	case slices.Contains(ofPods[:8], m.Signature.Code) && m.Pod != "" && m.Namespace != "":
+	case slices.Contains(ofPods[:9], m.Signature.Code) && m.Pod != "" && m.Namespace != "":
 		return Object{Kind: "Pod", Namespace: m.Namespace, Pod: m.Pod}
 	case m.ContainerID != "":
 		o.Kind, o.ID, o.Name = "Container", m.ContainerID, m.Container

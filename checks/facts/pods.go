@@ -92,7 +92,8 @@ const (
 // podSigns are the signatures about pods that do not start or stop.
 var podSigns = []string{
 	signature.PodRejected, signature.PluginMissing, signature.CNIFailed, signature.CreateFailed, signature.NameReserved,
-	signature.MountFailed, signature.StopFailed, signature.PodSyncFailed, signature.ProbeUnroutable,
+	signature.MountFailed, signature.StopFailed, signature.PodSyncFailed, signature.ImagePullFailed,
+	signature.ProbeUnroutable,
 }
 
 var (

@@ -116,7 +116,7 @@ func ofOthers(f *Facts, e podError) string {
 	if strings.Contains(text, "CreatePodSandbox") || e.code == signature.MountFailed || NoExec(f, text) != "" {
 		text = ofNode.ReplaceAllString(text, "")
 	}
-	if strings.Contains(text, "ErrImagePull: ") && !pullRefused.MatchString(text) { // with a reason
+	if e.code == signature.ImagePullFailed && !pullRefused.MatchString(text) {
 		text = pullWords.ReplaceAllString(text, "")
 	}
 	return text

@@ -20,6 +20,7 @@ const (
 	UpdateFailed            = "UpdateFailed"
 	ExecFailed              = "ExecFailed"
 	StatsFailed             = "StatsFailed"
+	ImagePullFailed         = "ImagePullFailed"
 	ImageServiceFailed      = "ImageServiceFailed"
 	MessageTooLarge         = "MessageTooLarge"
 	PLEGChannelFull         = "PLEGChannelFull"
