@@ -14,8 +14,8 @@ type line struct {
 	text string // behind the header
 }
 
-// kubeletLog makes a log with n stalls: healthy lines for ten minutes, then three minutes later a minute of records that
-// PLEG is not healthy, and the proof that the loop runs again.
+// kubeletLog makes a log with n stalls: healthy lines for ten minutes, then three minutes later a minute of records
+// that PLEG is not healthy, and the proof that the loop runs again.
 func kubeletLog(n int) (log []line) {
 	at := time.Date(2026, 5, 4, 3, 0, 0, 0, time.UTC)
 	healthy := func() {

@@ -12,8 +12,8 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
-// nodeOf reads pods, a word each: their objects with a + between them, the oldest first. s is a sandbox that is ready, r
-// a container that runs, and x one that has exited. After that stands how many milliseconds its status took; ! if it
+// nodeOf reads pods, a word each: their objects with a + between them, the oldest first. s is a sandbox that is ready,
+// r a container that runs, and x one that has exited. After that stands how many milliseconds its status took; ! if it
 // hung, ? if it was not asked about, > before the time until it was cut short, and - before the time until it failed.
 func nodeOf(text string) *Measurement {
 	var sandboxes []crictl.PodSandbox

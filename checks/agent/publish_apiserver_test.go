@@ -17,8 +17,8 @@ import (
 )
 
 // TestEndToEndPublish publishes an incident to a real API server, to which KUBECONFIG_E2E names an administrator's
-// kubeconfig, with deploy/kubernetes applied: the agents have the rights of its service account. Objects of the names in there are removed. CI has no API server, so this file is built with
-// the tag apiserver only.
+// kubeconfig, with deploy/kubernetes applied: the agents have the rights of its service account. Objects of the names
+// in there are removed. CI has no API server, so this file is built with the tag apiserver only.
 func TestEndToEndPublish(t *testing.T) {
 	admin := os.Getenv("KUBECONFIG_E2E")
 	if admin == "" {

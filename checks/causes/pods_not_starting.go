@@ -237,7 +237,7 @@ func adviseTroubled(f *facts.Facts, s *Steps, pods []facts.PodTrouble, words str
 	first := pods[0]
 	if mount := noExec(f, pods); facts.SafePath.MatchString(mount) {
 		s.Look("findmnt -o TARGET,SOURCE,OPTIONS -T "+mount, "See who mounts it noexec: /etc/fstab or a hardening script")
-		s.Add(checks.TouchesMount, "mount -o remount,bind,exec "+mount, "Volumes of pods inherit it; the next start goes well")
+		s.Add(checks.TouchesMount, "mount -o remount,bind,exec "+mount, "Volumes of pods inherit it; the next start works")
 	}
 	if first.Stage == facts.Fails {
 		s.Look(KubeletLog(f)+" | grep -A 2 'Probe failed' | tail -n 30", "Read what the probes of these pods say")

@@ -102,8 +102,8 @@ func NoExec(f *Facts, words string) string {
 var (
 	// pullRefused finds a pull that is the pod's own fault: the registry has no such image, or its secret does not open
 	// it. Others fail by the network, the registry or the node's disk.
-	pullRefused = lazyregexp.New(`(?i)not ?found|unauthorized|forbidden|authorization failed|insufficient_scope|access.*denied` +
-		`|manifest unknown|invalid reference|no match|unexpected status.*: 40[134]`)
+	pullRefused = lazyregexp.New(`(?i)not ?found|unauthorized|forbidden|authorization failed|insufficient_scope` +
+		`|access.*denied|manifest unknown|invalid reference|no match|unexpected status.*: 40[134]`)
 	// pullWords is what ofWorkload finds in it.
 	pullWords = lazyregexp.New(`ImagePullBackOff|Back-off pulling|ErrImagePull`)
 )

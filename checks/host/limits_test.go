@@ -135,7 +135,8 @@ func TestObjects(t *testing.T) {
 	}, n.processes().Objects(t.Context()))
 }
 
-// TestLocksBefore has this process hold a lock, and looks at it as that of a child that has the file too, and as its own.
+// TestLocksBefore has this process hold a lock, and looks at it as that of a child that has the file too, and as its
+// own.
 func TestLocksBefore(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "storage.lock")
 	f, err := os.Create(name)

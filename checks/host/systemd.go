@@ -271,9 +271,9 @@ func required(properties map[string]any) (names []string) {
 	return names
 }
 
-// lacking returns the first of some units that could not be started, with the unit that this one lacks; nil without one.
-// A unit that is inactive may have done its work, or be started with the unit, unless it is a device or lacks something
-// itself.
+// lacking returns the first of some units that could not be started, with the unit that this one lacks; nil without
+// one. A unit that is inactive may have done its work, or be started with the unit, unless it is a device or lacks
+// something itself.
 func (c *conn) lacking(names []string, depth int) *Unit {
 	for _, name := range names {
 		properties, err := c.GetUnitPropertiesContext(c.ctx, name)

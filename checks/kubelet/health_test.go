@@ -101,8 +101,8 @@ func knownByCertificate(r *http.Request) int {
 	return http.StatusOK
 }
 
-// TestAskHealth compares all but Took. A kubelet that refuses a credential that nobody gave for this has one request and
-// one connection to log.
+// TestAskHealth compares all but Took. A kubelet that refuses a credential that nobody gave for this has one request
+// and one connection to log.
 func TestAskHealth(t *testing.T) {
 	authority := newIssuer(t)
 	certificate, key := authority.node()

@@ -154,8 +154,8 @@ func TestSlowStreamEnds(t *testing.T) {
 	})
 }
 
-// TestListen listens in the place of a stale socket, and of nothing else. A client that connects and sends nothing is cut
-// off at once by stop, and not after the two minutes for which gRPC waits.
+// TestListen listens in the place of a stale socket, and of nothing else. A client that connects and sends nothing is
+// cut off at once by stop, and not after the two minutes for which gRPC waits.
 func TestListen(t *testing.T) {
 	dir := t.TempDir()
 	path, file := filepath.Join(dir, "cri.sock"), filepath.Join(dir, "file")

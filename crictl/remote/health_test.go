@@ -12,8 +12,8 @@ import (
 	healthapi "google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// serveHealth serves on loopback until the test ends, with a health service if that is not nil. A check of "slow" is not
-// answered.
+// serveHealth serves on loopback until the test ends, with a health service if that is not nil. A check of "slow" is
+// not answered.
 func serveHealth(t *testing.T, service healthapi.HealthServer) (addr string) {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -52,7 +52,9 @@ func StartRig(t *testing.T, opts nodebox.Options) *Rig {
 	opts.Network, opts.OCI = true, filepath.Join(r.Folder, "fastrun")
 	Must(t, os.WriteFile(opts.OCI, fmt.Appendf(nil, hangingOCI, r.Folder), 0o755))
 	r.Containerd = StartContainerd(t, opts)
-	r.Place = Place{Program: Program(t), Args: []string{"--runtime-endpoint", r.Endpoint()}, Limits: Patient, Acts: r.acts()}
+	r.Place = Place{
+		Program: Program(t), Args: []string{"--runtime-endpoint", r.Endpoint()}, Limits: Patient, Acts: r.acts(),
+	}
 	r.Pods, err = r.Run(t.Context(), nodebox.Pods{Count: 2, Containers: 1, State: crictl.ContainerRunning})
 	Must(t, err)
 	second := r.Pods[1]

@@ -116,7 +116,8 @@ func runApart(network string) (code int, err error) {
 // alone is mounted there is none, and the tests share its tree: a group that has processes and gives controllers to
 // groups below it is not possible there.
 func makeGroups(name string) error {
-	// The type counts, not the file cgroup.procs: runtimes that take the machine for one of version 2 write it into a tmpfs.
+	// The type counts, not the file cgroup.procs: runtimes that take the machine for one of version 2 write it into a
+	// tmpfs.
 	var fs unix.Statfs_t
 	if err := unix.Statfs("/sys/fs/cgroup", &fs); err != nil || fs.Type == unix.CGROUP2_SUPER_MAGIC {
 		return err

@@ -28,10 +28,10 @@ import (
 
 // BenchmarkPods is the figure of docs/bench on the syncLoop; docs/bench/run runs it, with -benchtime 1x. KDIAG in the
 // environment names the program to measure. It starts with the manifests of 100 pods of one sleeping container on the
-// host's network, on a containerd on the disk; bare are the CRI calls for such pods alone, 8 pods at a time, as short as
-// they can be; same are those calls with the configurations of the program's pods, which ask more of a runtime. The time
-// ends when CRI lists all containers as running; the CPU time until then is that of all processes here, and of containerd
-// alone. The program's own CPU time and its memory at rest are those 15 s later.
+// host's network, on a containerd on the disk; bare are the CRI calls for such pods alone, 8 pods at a time, as short
+// as they can be; same are those calls with the configurations of the program's pods, which ask more of a runtime. The
+// time ends when CRI lists all containers as running; the CPU time until then is that of all processes here, and of
+// containerd alone. The program's own CPU time and its memory at rest are those 15 s later.
 func BenchmarkPods(b *testing.B) {
 	kdiag := os.Getenv("KDIAG")
 	if missing := nodebox.Missing(false); missing != "" || kdiag == "" {

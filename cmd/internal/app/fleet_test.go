@@ -270,7 +270,8 @@ func TestFleetRemote(t *testing.T) {
 	}
 }
 
-// otherNode serves a cluster whose node n1 has no agent. A pod there ends at once, with a log. It returns the kubeconfig.
+// otherNode serves a cluster whose node n1 has no agent. A pod there ends at once, with a log. It returns the
+// kubeconfig.
 func otherNode(t *testing.T, log string) string {
 	t.Helper()
 	const pods = "/api/v1/namespaces/kube-system/pods"

@@ -139,8 +139,8 @@ func TestMain(m *testing.M) {
 
 type tests struct{ *testing.M }
 
-// hostRoot is the root of a host that has no logs, processes or settings. The commands read it in place of the machine's
-// own, whose kernel log and load must not change what they print.
+// hostRoot is the root of a host that has no logs, processes or settings. The commands read it in place of the
+// machine's own, whose kernel log and load must not change what they print.
 var hostRoot string
 
 // Run catches SIGHUP: below nohup this process ignores it, and the kdiag of a script would inherit that.

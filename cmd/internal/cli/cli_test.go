@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestDestination replaces a file with its permissions, makes a new one for its owner only, and leaves nothing beside it,
-// nor of one that cannot be written.
+// TestDestination replaces a file with its permissions, makes a new one for its owner only, and leaves nothing beside
+// it, nor of one that cannot be written.
 func TestDestination(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -265,8 +265,8 @@ const (
 )
 
 // unexecutable returns the containers in a crash loop whose log has nothing but that the kernel cannot execute their
-// program. The runtime starts them, and neither it nor the kubelet knows more; the configuration of an image may name an
-// architecture that its programs are not made for.
+// program. The runtime starts them, and neither it nor the kubelet knows more; the configuration of an image may name
+// an architecture that its programs are not made for.
 func unexecutable(ctx context.Context, root string, in *facts.Input) []facts.Unexecutable {
 	ctx, cancel := context.WithTimeout(ctx, lastWords)
 	defer cancel()

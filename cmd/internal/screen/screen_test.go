@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestShow interrupts work that takes a minute to end. The terminal is restored at once. TestView of package app has the
-// key that ends it, and a real terminal.
+// TestShow interrupts work that takes a minute to end. The terminal is restored at once. TestView of package app has
+// the key that ends it, and a real terminal.
 func TestShow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, leave := context.WithTimeout(t.Context(), 3*time.Second)

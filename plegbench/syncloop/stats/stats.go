@@ -428,8 +428,8 @@ func (p *Provider) size(dir string) *statsapi.FsStats {
 	return s
 }
 
-// measure adds up the blocks and inodes of files and below directories, each inode once, within their file systems. What
-// vanishes or cannot be read meanwhile is not counted.
+// measure adds up the blocks and inodes of files and below directories, each inode once, within their file systems.
+// What vanishes or cannot be read meanwhile is not counted.
 func measure(paths ...string) *statsapi.FsStats {
 	var bytes, inodes uint64
 	seen := map[uint64]bool{}
