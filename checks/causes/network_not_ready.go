@@ -48,6 +48,15 @@ func recogniseNetworkNotReady(f *facts.Facts) *Finding {
 		Addf(&e.For, "attached to it: %s", firstOf(cutOff, facts.Clean, "pod"))
 		effect = besides(f, "nothing reaches these pods; "+ifElse(n.Remade, "the others are well",
 			"the plugin makes the bridge again for the next pod, without them"))
+	case f.Seen.CNI.OK && n.Apart != "" && !f.Target.OtherEndpoint:
+		daemon, other := facts.Clean(f.Target.Name), "the kubelet"
+		if n.Apart == "kubelet" {
+			daemon, other = other, daemon
+		}
+		step, summary = checks.Certain, textf("%s is in a network namespace of its own, without the node's network", daemon)
+		Addf(&e.For, "%s and process 1 are in another network namespace", other)
+		effect = besides(f, ifElse(n.Apart == "kubelet", "the kubelet reaches neither the API server nor the pods",
+			"nothing outside of it reaches the pods that it starts: their probes fail"))
 	case ready && f.Seen.CNI.OK && n.Configured && n.File == "" && n.Problem != "":
 		severity, step = checks.Warning, checks.Strong
 		summary = "no CNI configuration is left in " + facts.Clean(n.ConfDir) +
@@ -73,6 +82,8 @@ func recogniseNetworkNotReady(f *facts.Facts) *Finding {
 		checks.Subject{Kind: "Filesystem", ID: cniFolders(f)[0], Name: "CNI configuration"})
 	if len(cutOff) > 0 {
 		subject = checks.Subject{Kind: "Interface", Name: n.LostBridge}
+	} else if n.Apart != "" {
+		subject = ifElse(n.Apart == "kubelet", *facts.KubeletSubject(f), *facts.DaemonSubject(f))
 	} else if lacks {
 		subject.ID, subject.Name = n.BinDirs[0], "CNI plugins"
 	}
@@ -84,6 +95,13 @@ func recogniseNetworkNotReady(f *facts.Facts) *Finding {
 			s.Look("journalctl --no-pager --since -1h | grep -iE 'networkd|NetworkManager|link' | tail -n 20",
 				"Find what removed it, and have it leave the bridge alone")
 			s.lookPods("Delete the pods that are cut off once the cause is gone: new ones are attached to a new bridge")
+			return
+		}
+		if n.Apart != "" {
+			unit := ifElse(n.Apart == "kubelet", f.Target.KubeletUnit, f.Target.Unit)
+			s.lookIf(facts.Safe(unit), "systemctl cat "+unit+" | grep -nE 'PrivateNetwork|NetworkNamespacePath|JoinsNamespaceOf'",
+				"Find the setting that takes the node's network from it, remove it, and restart the unit")
+			s.Look("lsns -t net", "See the network namespaces, and the first process in each")
 			return
 		}
 		s.lookIf(!f.Target.OtherEndpoint || n.Configured, "ls -l "+strings.Join(cniFolders(f), " "),

@@ -200,6 +200,7 @@ type Node struct {
 	Certificates Reading[[]kubelet.Certificate]
 	Server       Reading[kubelet.Server]
 	CNI          Reading[kubelet.CNI]
+	Pulls        Reading[[]kubelet.Pull]
 	Pods         Reading[[]kubelet.Pod] `json:",omitzero"` // of this node, as the kubelet or the API server has them
 	// RuntimeDriver is the cgroup driver that the runtime reports (RuntimeConfig): cgroupfs or systemd.
 	RuntimeDriver Reading[string]

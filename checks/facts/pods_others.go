@@ -10,6 +10,7 @@ import (
 
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/kubelet"
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/internal/lazyregexp"
 	"github.com/kdiag/kdiag/journal"
@@ -74,6 +75,17 @@ func automountWords(f *Facts) string {
 	return ""
 }
 
+// stalledPull says since when the runtime has received nothing of a part of an image; empty where no pull stands still.
+func stalledPull(f *Facts) string {
+	for _, p := range f.Seen.Pulls.Value {
+		if f.Now.Sub(p.Last) >= troubleAge {
+			return fmt.Sprintf("the runtime pulls an image, and has received nothing of a part of it %s (%s so far)",
+				SinceText(f, p.Last), units.Size(p.Bytes))
+		}
+	}
+	return ""
+}
+
 // dropLoneTimeouts drops pods of one workload that do not answer a connection: it may take none. Several workloads have
 // only the way to them in common.
 func dropLoneTimeouts(f *Facts, trouble map[string]PodTrouble) {
@@ -105,7 +117,7 @@ var (
 	pullRefused = lazyregexp.New(`(?i)not ?found|unauthorized|forbidden|authorization failed|insufficient_scope` +
 		`|access.*denied|manifest unknown|invalid reference|no match|unexpected status.*: 40[134]`)
 	// pullWords is what ofWorkload finds in it.
-	pullWords = lazyregexp.New(`ImagePullBackOff|Back-off pulling|ErrImagePull`)
+	pullWords = lazyregexp.New(`ImagePullBackOff|Back-off pulling|ErrImagePull|context canceled|code = Canceled`)
 )
 
 // ofOthers returns the text of an error without the words that would make it the pod's own, where it is not: the
@@ -117,6 +129,7 @@ func ofOthers(f *Facts, e podError) string {
 		text = ofNode.ReplaceAllString(text, "")
 	}
 	if e.code == signature.ImagePullFailed && !pullRefused.MatchString(text) {
+		// A runtime cancels a pull that makes no progress (image_pull_progress_timeout of containerd).
 		text = pullWords.ReplaceAllString(text, "")
 	}
 	return text

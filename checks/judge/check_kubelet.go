@@ -227,6 +227,8 @@ func judgeCNI(f *facts.Facts, c kubelet.CNI) checks.Result {
 	switch why := causes.CNIEvidence(f, &e); {
 	case len(facts.CutOff(f)) > 0:
 		return warning("the bridge %s of %s is gone, or was made anew", facts.Clean(c.LostBridge), file)
+	case c.Apart != "":
+		return warning("the %s is in a network namespace of its own", facts.Clean(c.Apart))
 	case len(e.Missing) > 0:
 		return unknown("%s", e.Missing[0])
 	case why != "" || c.Problem != "":

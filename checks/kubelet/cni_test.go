@@ -98,7 +98,7 @@ func TestReadCNI(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newTree(t)
 			h.file(tc.files...)
-			got, err := ReadCNI(t.Context(), h.root, tc.setup)
+			got, err := ReadCNI(t.Context(), h.root, tc.setup, 56)
 			must(t, err)
 			if tc.want.ConfDir == "" {
 				tc.want.ConfDir = "/etc/cni/net.d"

@@ -45,7 +45,7 @@ func FuzzText(f *testing.F) {
 		if errConfig != nil {
 			shown = append(shown, errConfig.Error())
 		}
-		if pods, err := parsePods([]byte(text)); err != nil && pods != nil {
+		if pods, err := parsePods([]byte(text), nil); err != nil && pods != nil {
 			t.Errorf("%+v, %v", pods, err)
 		}
 		flags := map[string][]string{"config": {"/k"}}

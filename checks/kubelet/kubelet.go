@@ -185,6 +185,9 @@ type CNI struct {
 	CutOff     []string `json:",omitempty"`
 	// IPv6Off is set where the network has a range of IPv6, which the kernel's settings switch off (disable_ipv6).
 	IPv6Off bool `json:",omitempty"`
+	// Apart is the daemon, "kubelet" or "runtime", that is in another network namespace than the other one and the node's
+	// first process; empty for none.
+	Apart string `json:",omitempty"`
 
 	Configured bool     // the folders are the runtime's own, as it reports them
 	Programs   []string // shim and OCI runtime of the runtime's default handler, where they are not there

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -34,6 +36,8 @@ type Pod struct {
 	Restarts int    `json:",omitempty"`
 	// Message is what the kubelet says of that container's waiting, other than for its next start; empty for nothing.
 	Message string `json:",omitempty"`
+	// Taken is an address of it that is also the node's own, so that nothing on the node reaches it; empty for none.
+	Taken string `json:",omitempty"`
 }
 
 // A containerStatus holds the fields that kdiag uses of a ContainerStatus.
@@ -104,7 +108,23 @@ func AskPods(ctx context.Context, root string, s Settings, given Credentials, ap
 	if err != nil {
 		return nil, fmt.Errorf("%s: %s", c.base, reasonUnanswered(err))
 	}
-	return parsePods(r.body)
+	return parsePods(r.body, localAddresses(root))
+}
+
+// localAddresses returns the IPv4 addresses of the node's interfaces, none where they may not be read. The kernel lists
+// each below the table of local routes as "|-- ADDRESS" and, in the next line, "/32 host LOCAL".
+func localAddresses(root string) map[string]bool {
+	table, _ := os.ReadFile(filepath.Join(root, "proc/1/net/fib_trie"))
+	all, last := map[string]bool{}, ""
+	for line := range strings.Lines(string(table)) {
+		line = strings.TrimSpace(line)
+		if address, found := strings.CutPrefix(line, "|-- "); found {
+			last = address
+		} else if line == "/32 host LOCAL" {
+			all[last] = true
+		}
+	}
+	return all
 }
 
 // readContainers sets what Pod has of its containers.
@@ -127,8 +147,9 @@ func (p *Pod) readContainers(all []containerStatus) {
 	}
 }
 
-// parsePods reads a PodList, of which nothing but names, phases, times and the states of containers is kept.
-func parsePods(data []byte) ([]Pod, error) {
+// parsePods reads a PodList, of which nothing but names, phases, times and the states of containers is kept. The local
+// addresses are those of the node.
+func parsePods(data []byte, local map[string]bool) ([]Pod, error) {
 	var list struct {
 		Kind  string
 		Items []struct {
@@ -138,7 +159,8 @@ func parsePods(data []byte) ([]Pod, error) {
 				DeletionTimestamp    *time.Time
 			}
 			Spec struct {
-				Containers []struct {
+				HostNetwork bool
+				Containers  []struct {
 					Name      string
 					Lifecycle struct{ PostStart *struct{} }
 				}
@@ -146,6 +168,7 @@ func parsePods(data []byte) ([]Pod, error) {
 			Status struct {
 				Phase, Reason     string
 				Message           string
+				PodIPs            []struct{ IP string }
 				StartTime         *time.Time
 				ContainerStatuses []containerStatus
 				Conditions        []struct {
@@ -186,6 +209,11 @@ func parsePods(data []byte) ([]Pod, error) {
 				}
 			}
 			p.readContainers(status.ContainerStatuses)
+		}
+		for _, ip := range status.PodIPs {
+			if !list.Items[i].Spec.HostNetwork && local[ip.IP] {
+				p.Taken = ip.IP
+			}
 		}
 		pods = append(pods, p)
 	}

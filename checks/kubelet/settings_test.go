@@ -189,8 +189,13 @@ func TestParsePods(t *testing.T) {
 		`"state":{"running":{}},"lastState":{"terminated":{"exitCode":2,"reason":"Error","finishedAt":"2026-11-28T18:20:00Z"}}},` +
 		`{"name":"c","restartCount":7,"state":{"waiting":{"reason":"CrashLoopBackOff"}},"lastState":{"terminated":` +
 		`{"exitCode":137,"reason":"OOMKilled","finishedAt":"2026-11-28T18:29:59Z"}}},{"name":"d","state":{"running":{}}}]}}`
-	pods, err := parsePods([]byte(`{"kind":"PodList","items":[` + hooked + `,` +
-		strings.ReplaceAll(hooked, "postStart", "preStop") + `,` + fails + `]}`))
+	const taken = `{"spec":{},"status":{"phase":"Running","podIPs":[{"ip":"10.1.0.7"},{"ip":"10.1.0.8"}]}}`
+	h := newTree(t)
+	h.file("proc/1/net/fib_trie", "Local:\n  +-- 10.1.0.0/24 2 0 2\n     |-- 10.1.0.0\n        /24 link UNICAST\n"+
+		"     |-- 10.1.0.8\n        /32 host LOCAL\n     |-- 10.1.0.255\n        /32 link BROADCAST\n")
+	pods, err := parsePods([]byte(`{"kind":"PodList","items":[`+hooked+`,`+
+		strings.ReplaceAll(hooked, "postStart", "preStop")+`,`+fails+`,`+taken+`,`+
+		strings.Replace(taken, "{}", `{"hostNetwork":true}`, 1)+`]}`), localAddresses(h.root))
 	must(t, err)
 	equal(t, "c", pods[0].Hooked)
 	equal(t, "", pods[1].Hooked)
@@ -199,4 +204,6 @@ func TestParsePods(t *testing.T) {
 		Phase: "Running", Unready: &unready, Restarted: &ended, Restarts: 7,
 		State: "c: CrashLoopBackOff after exit code 137 (OOMKilled)",
 	}, pods[2])
+	equal(t, "10.1.0.8", pods[3].Taken)
+	equal(t, "", pods[4].Taken)
 }

@@ -33,7 +33,16 @@ func kubeletProbes() []Probe {
 			func(n *facts.Node) *facts.Reading[kubelet.CNI] { return &n.CNI },
 			func(ctx context.Context, s *Input, _ facts.Node) (kubelet.CNI, error) {
 				setup, _ := askRuntime(ctx, s.Setup) // without it the usual folders are read
-				return kubelet.ReadCNI(ctx, s.Root, setup)
+				return kubelet.ReadCNI(ctx, s.Root, setup, s.KubeletPID)
+			}),
+		probe(Probe{ID: "runtime.pulls", Limit: quickLook, Cheap: true},
+			func(n *facts.Node) *facts.Reading[[]kubelet.Pull] { return &n.Pulls },
+			func(ctx context.Context, s *Input, _ facts.Node) ([]kubelet.Pull, error) {
+				setup, err := askRuntime(ctx, s.Setup)
+				if err != nil || setup.PID == 0 {
+					return nil, err
+				}
+				return kubelet.ReadPulls(s.Root, setup.PID)
 			}),
 		probe(Probe{ID: "runtime.driver", Limit: quickLook, Cheap: true},
 			func(n *facts.Node) *facts.Reading[string] { return &n.RuntimeDriver },
