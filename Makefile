@@ -8,8 +8,9 @@ HELM        = go run helm.sh/helm/v3/cmd/helm@v3.22.0
 GORELEASER  = go run github.com/goreleaser/goreleaser/v2@v2.15.4
 
 # What only tests reach, and the check for dead code leaves out: apiserver/fake is the API server of the syncLoop's tests,
-# faketest serves the embedded runtime in memory, uploadtest is an object store, looptest has what the parts of the syncLoop share. Everything else must be reachable from a program.
-TEST_ONLY   = checks/upload/uploadtest/|plegbench/syncloop/apiserver/fake/|plegbench/syncloop/looptest/|crictl/fake/faketest/
+# faketest serves the embedded runtime in memory, testkit has what tests of several packages share, uploadtest is an
+# object store, looptest has what the parts of the syncLoop share. Everything else must be reachable from a program.
+TEST_ONLY   = checks/upload/uploadtest/|plegbench/syncloop/apiserver/fake/|plegbench/syncloop/looptest/|crictl/fake/faketest/|internal/testkit/
 
 # The program that runs tests: "go test" or another that takes its arguments.
 GOTEST ?= go test

@@ -101,7 +101,7 @@ func TestImports(t *testing.T) {
 	allowed := []struct{ in, may string }{
 		{"crictl", "crictl/deadline crictl/kubeletconfig crictl/proc"},
 		{
-			"internal/lazyregexp crictl/deadline crictl/fake crictl/proc crictl/safefile checks/units " +
+			"internal/lazyregexp internal/testkit crictl/deadline crictl/fake crictl/proc crictl/safefile checks/units " +
 				"journal/klog journal/signature plegbench/syncloop/apiserver plegbench/syncloop/container " +
 				"plegbench/syncloop/pod plegbench/syncloop/metrics checks/advisories checks/redact",
 			"",
