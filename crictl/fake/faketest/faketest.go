@@ -4,6 +4,7 @@ package faketest
 import (
 	"context"
 	"net"
+	"net/http"
 	"sync"
 	"syscall"
 	"testing"
@@ -62,4 +63,17 @@ func (s *Sockets) Dial(ctx context.Context, path string) (net.Conn, error) {
 		err = syscall.ECONNREFUSED
 	}
 	return conn, err
+}
+
+// ServeHTTP serves requests in memory, so also in fake time, until the test ends. It returns the dialer of its clients.
+func ServeHTTP(t testing.TB, h http.Handler) func(ctx context.Context, network, address string) (net.Conn, error) {
+	lis, at := bufconn.Listen(1<<20), &http.Server{Handler: h}
+	at.SetKeepAlivesEnabled(false) // bufconn may time out in a second request
+	var served sync.WaitGroup
+	served.Go(func() { _ = at.Serve(lis) })
+	t.Cleanup(func() {
+		_ = at.Close()
+		served.Wait()
+	})
+	return func(ctx context.Context, _, _ string) (net.Conn, error) { return lis.DialContext(ctx) }
 }
