@@ -1,13 +1,10 @@
 package capture
 
 import (
-	"context"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -18,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 const (
@@ -38,39 +36,39 @@ func TestFiles(t *testing.T) {
 		change func(r tree)
 		want   string // the places that have the dump
 	}{
-		{"to its file", func(r tree) { r.file(name, dump) }, "/tmp/containerd.812.stacks.log"},
-		{"to its log", func(r tree) { r.file("its/log", before+logged) }, "its/log"},
+		{"to its file", func(r tree) { r.Write(name, dump) }, "/tmp/containerd.812.stacks.log"},
+		{"to its log", func(r tree) { r.Write("its/log", before+logged) }, "its/log"},
 		{"before", func(tree) {}, ""},
 		{"another user", func(r tree) {
-			r.file(name, dump)
-			if os.Chown(filepath.Join(r.root, name), os.Geteuid()+1, -1) != nil {
-				must(r.t, os.Remove(filepath.Join(r.root, name))) // only root may
+			r.Write(name, dump)
+			if os.Chown(r.Path(name), os.Geteuid()+1, -1) != nil {
+				must(r, os.Remove(r.Path(name))) // only root may
 			}
 		}, ""},
 		{"a link", func(r tree) {
-			r.file("its/tmp/secret", dump)
-			must(r.t, os.Remove(filepath.Join(r.root, name)))
-			r.link(name, "secret")
+			r.Write("its/tmp/secret", dump)
+			must(r, os.Remove(r.Path(name)))
+			r.Link(name, "secret")
 		}, ""},
 		{"a pipe", func(r tree) {
-			must(r.t, os.Remove(filepath.Join(r.root, name)))
-			must(r.t, syscall.Mkfifo(filepath.Join(r.root, name), 0o600))
+			must(r, os.Remove(r.Path(name)))
+			must(r, syscall.Mkfifo(r.Path(name), 0o600))
 		}, ""},
 	} {
-		r := newTree(t)
-		r.file(name, dump)
+		r := tree{testkit.NewTree(t)}
+		r.Write(name, dump)
 		hour := time.Now().Add(-time.Hour)
-		must(t, os.Chtimes(filepath.Join(r.root, name), hour, hour))
-		r.file("its/log", before)
-		r.link("proc/812/root", filepath.Join(r.root, "its"))
-		r.link("proc/812/fd/2", filepath.Join(r.root, "its/log"))
+		must(t, os.Chtimes(r.Path(name), hour, hour))
+		r.Write("its/log", before)
+		r.Link("proc/812/root", r.Path("its"))
+		r.Link("proc/812/fd/2", r.Path("its/log"))
 		p := host.Process{PID: 812, Name: "containerd"}
-		where := Input{Root: r.root}.placesOf(p, p)
+		where := Input{Root: r.Root}.placesOf(p, p)
 		tc.change(r)
 		got := ""
 		for _, place := range where {
 			if w := place.read(); string(w.text) == dump {
-				got += strings.TrimPrefix(w.name, r.root+"/")
+				got += strings.TrimPrefix(w.name, r.Root+"/")
 			} else if w.text != nil {
 				t.Errorf("%s: %s has %q", tc.name, w.name, w.text)
 			}
@@ -99,8 +97,7 @@ func TestAwait(t *testing.T) {
 		{"at the last moment", []int{1, 2, 3, 4, 5, len(dump)}, 0, written{name: "file", text: []byte(dump)}, most},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), most)
-			defer cancel()
+			ctx := testkit.Within(t, most)
 			start := time.Now()
 			got, ok := await(ctx, []place{
 				{"file", func() written {
@@ -120,26 +117,23 @@ func TestAwait(t *testing.T) {
 
 // TestPlacesOf is where daemons write.
 func TestPlacesOf(t *testing.T) {
-	r := newTree(t)
-	r.file("tmp/x", "")
-	r.file("k3s/agent/containerd/containerd.log", "")
+	r := tree{testkit.NewTree(t)}
+	r.Write("tmp/x", "", "k3s/agent/containerd/containerd.log", "")
 	const pipe = "/k3s/agent/etc/containerd/config.toml"
 	for i, tc := range []struct{ name, config, root, stderr, want string }{
-		{"crio", "", r.root, "socket:[1]", "/tmp/crio-goroutine-stacks-*.log"},
-		{"containerd", "", r.root, "/dev/null", "/tmp/containerd.12.stacks.log"},
-		{"containerd", "", r.root, "socket:[1]", "/tmp/containerd.13.stacks.log, the journal"},
-		{"containerd", pipe, r.root, "pipe:[1]", "/tmp/containerd.14.stacks.log, /k3s/agent/containerd/containerd.log"},
+		{"crio", "", r.Root, "socket:[1]", "/tmp/crio-goroutine-stacks-*.log"},
+		{"containerd", "", r.Root, "/dev/null", "/tmp/containerd.12.stacks.log"},
+		{"containerd", "", r.Root, "socket:[1]", "/tmp/containerd.13.stacks.log, the journal"},
+		{"containerd", pipe, r.Root, "pipe:[1]", "/tmp/containerd.14.stacks.log, /k3s/agent/containerd/containerd.log"},
 	} {
 		p := host.Process{PID: 11 + i, Name: tc.name, Config: tc.config}
-		r.link("proc/"+strconv.Itoa(p.PID)+"/fd/2", tc.stderr)
-		r.link("proc/"+strconv.Itoa(p.PID)+"/root", tc.root)
+		r.Link("proc/"+strconv.Itoa(p.PID)+"/fd/2", tc.stderr)
+		r.Link("proc/"+strconv.Itoa(p.PID)+"/root", tc.root)
 		var got []string
-		for _, place := range (Input{Root: r.root}).placesOf(p, p) {
+		for _, place := range (Input{Root: r.Root}).placesOf(p, p) {
 			got = append(got, place.name)
 		}
-		if strings.Join(got, ", ") != tc.want {
-			t.Errorf("%s writes to %v, want %s", p.Name, got, tc.want)
-		}
+		equal(t, p.Name, tc.want, strings.Join(got, ", "))
 	}
 }
 
@@ -164,9 +158,7 @@ func TestInLog(t *testing.T) {
 		{"being written", logHead + quoted[:30], 0, false},
 	} {
 		want := map[bool]string{true: dump}[tc.found]
-		if diff := cmp.Diff(want, string(inLog([]byte(tc.log), tc.shim))); diff != "" {
-			t.Errorf("%s (-want +got)\n%s", tc.name, diff)
-		}
+		equal(t, tc.name, want, string(inLog([]byte(tc.log), tc.shim)))
 	}
 }
 
@@ -216,8 +208,7 @@ func TestFindShim(t *testing.T) {
 		{"1", 0, "begins so (at least 4 letters)"},
 	} {
 		got, err := in.FindShim(tc.which)
-		if got.PID != tc.want || (err == nil) != (tc.err == "") || !strings.Contains(fmt.Sprint(err), tc.err) {
-			t.Errorf("FindShim(%s) = %d, %v; want %d, %s", tc.which, got.PID, err, tc.want, tc.err)
-		}
+		testkit.Failed(t, tc.which, err, tc.err)
+		equal(t, tc.which, tc.want, got.PID)
 	}
 }

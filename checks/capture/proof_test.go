@@ -23,14 +23,10 @@ import (
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/kubelet"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must, equal = testkit.Must, testkit.Equal
 
 func TestMain(m *testing.M) {
 	beDaemon()
@@ -38,26 +34,7 @@ func TestMain(m *testing.M) {
 }
 
 // A tree is a host's root for a test.
-type tree struct {
-	t    *testing.T
-	root string
-}
-
-func newTree(t *testing.T) tree { return tree{t, t.TempDir()} }
-
-func (r tree) file(name, text string) {
-	r.t.Helper()
-	name = filepath.Join(r.root, name)
-	must(r.t, os.MkdirAll(filepath.Dir(name), 0o755))
-	must(r.t, os.WriteFile(name, []byte(text), 0o644))
-}
-
-func (r tree) link(name, target string) {
-	r.t.Helper()
-	name = filepath.Join(r.root, name)
-	must(r.t, os.MkdirAll(filepath.Dir(name), 0o755))
-	must(r.t, os.Symlink(target, name))
-}
+type tree struct{ testkit.Tree }
 
 // A thread is one of process 812 for a test.
 type thread struct {
@@ -68,19 +45,19 @@ type thread struct {
 // process makes process 812, which runs program as comm, was started 100 s after the boot at 1000, and has these masks
 // of signals.
 func (r tree) process(program, comm string, masks [3]string, threads ...thread) {
-	r.t.Helper()
-	r.file("proc/stat", "btime 1000\n")
+	r.Helper()
+	r.Write("proc/stat", "btime 1000\n")
 	stat := func(i int) string {
 		return fmt.Sprintf("%d (%s) %c 1%s 10000 0 0\n", 812+i, comm, threads[i].state, strings.Repeat(" 0", 17))
 	}
 	for i, th := range threads {
 		dir := "proc/812/task/" + strconv.Itoa(812+i)
-		r.file(dir+"/stat", stat(i))
-		r.file(dir+"/wchan", th.wchan)
+		r.Write(dir+"/stat", stat(i))
+		r.Write(dir+"/wchan", th.wchan)
 	}
-	r.file("proc/812/stat", stat(0))
-	r.file("proc/812/status", fmt.Sprintf("ShdPnd:\t%s\nSigBlk:\t%s\nSigCgt:\t%s\n", masks[0], masks[1], masks[2]))
-	r.link("proc/812/exe", program)
+	r.Write("proc/812/stat", stat(0))
+	r.Write("proc/812/status", fmt.Sprintf("ShdPnd:\t%s\nSigBlk:\t%s\nSigCgt:\t%s\n", masks[0], masks[1], masks[2]))
+	r.Link("proc/812/exe", program)
 }
 
 // What processes do with SIGUSR1: as in /proc/PID/status pending, blocked and caught signals.
@@ -129,7 +106,7 @@ func TestProve(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			r := newTree(t)
+			r := tree{testkit.NewTree(t)}
 			if tc.masks[0] == "" {
 				tc.masks = catches
 			}
@@ -138,11 +115,11 @@ func TestProve(t *testing.T) {
 			}
 			r.process(cmp.Or(tc.program, "/usr/bin/containerd"), cmp.Or(tc.comm, "containerd"), tc.masks, tc.threads...)
 			if tc.namespace != "" {
-				r.link("proc/812/ns/pid", tc.namespace)
+				r.Link("proc/812/ns/pid", tc.namespace)
 			}
 			p := host.Process{PID: 812, Role: cmp.Or(tc.role, host.RoleRuntime), Name: "it"}
 			p.Started = time.Unix(cmp.Or(tc.started, 1100), 0)
-			err := Input{Root: r.root}.prove(t.Context(), p)
+			err := Input{Root: r.Root}.prove(t.Context(), p)
 			_, stuck := errors.AsType[stuckError](err)
 			if (err == nil) != (tc.want == "") || !strings.Contains(fmt.Sprint(err), tc.want) || stuck != tc.stuck {
 				t.Errorf("prove() = %v, want %q", err, tc.want)
@@ -174,10 +151,8 @@ func daemon(t *testing.T, kind string) (pid int, next func() string) {
 	t.Helper()
 	self, err := os.Executable()
 	must(t, err)
-	data, err := os.ReadFile(self)
-	must(t, err)
 	copied := filepath.Join(t.TempDir(), "containerd")
-	must(t, os.WriteFile(copied, data, 0o755))
+	must(t, os.WriteFile(copied, []byte(testkit.Read(t, self)), 0o755))
 	cmd := exec.CommandContext(t.Context(), copied)
 	cmd.Env = append(os.Environ(), "CAPTURE_TEST="+kind)
 	out, err := cmd.StdoutPipe()

@@ -17,7 +17,7 @@ func TestReadCgroupsVersion2(t *testing.T) {
 		stat := func(periods, throttled int) string {
 			return fmt.Sprintf("usage_usec 9\nnr_periods %d\nnr_throttled %d\nthrottled_usec 5\n", periods, throttled)
 		}
-		n.write(
+		n.Write(
 			"proc/30/cgroup", "0::/system.slice/kubelet.service\n",
 			cg+"cgroup.stat", "nr_descendants 612\nnr_subsys_cpu 600\nnr_dying_descendants 7\n",
 			cg+"system.slice/cpu.max", "150000 100000\n", cg+"system.slice/cpu.stat", stat(100, 10),
@@ -29,17 +29,16 @@ func TestReadCgroupsVersion2(t *testing.T) {
 			"/pod7/" + idB: {"1", "0", ""}, "/pod8": {"0", "1", "81\n"}, "/../lab": {"1", "1", "30\n31\n"},
 		} {
 			dir = cg + "kubepods" + dir
-			n.write(dir+"/cgroup.events", "populated 1\nfrozen "+f[0]+"\n", dir+"/cgroup.freeze", f[1]+"\n",
+			n.Write(dir+"/cgroup.events", "populated 1\nfrozen "+f[0]+"\n", dir+"/cgroup.freeze", f[1]+"\n",
 				dir+"/cgroup.threads", f[2])
 		}
-		n.write(cg+"kubepods/cpu.max", "2000 100000\n", cg+"kubepods/cpu.stat", stat(7, 7))
-		go func() {
-			time.Sleep(time.Second)
-			n.write(cg+"system.slice/cpu.stat", stat(110, 19), cg+"other.slice/cpu.stat", stat(110, 110),
+		n.Write(cg+"kubepods/cpu.max", "2000 100000\n", cg+"kubepods/cpu.stat", stat(7, 7))
+		time.AfterFunc(time.Second, func() {
+			n.Write(cg+"system.slice/cpu.stat", stat(110, 19), cg+"other.slice/cpu.stat", stat(110, 110),
 				cg+"kubepods/cpu.stat", stat(27, 20))
-		}()
-		n.write(cg+"other.slice/cpu.max", "2000 100000\n", cg+"other.slice/cpu.stat", stat(100, 99)) // without a daemon
-		got, err := ReadCgroups(t.Context(), NewCgroupFS(n.root), n.processes(), 2*time.Second)
+		})
+		n.Write(cg+"other.slice/cpu.max", "2000 100000\n", cg+"other.slice/cpu.stat", stat(100, 99)) // without a daemon
+		got, err := ReadCgroups(t.Context(), NewCgroupFS(n.Root), n.processes(), 2*time.Second)
 		must(t, err)
 		equal(t, "ReadCgroups", Cgroups{
 			Version: 2, Total: 612, Dying: 7,
@@ -54,8 +53,8 @@ func TestReadCgroupsVersion2(t *testing.T) {
 				{Path: "/kubepods", Quota: 0.02, Periods: 20, Throttled: 13, Over: 2 * time.Second},
 			},
 		}, got)
-		n.write("proc/self/cgroup", "0::/other.slice/kdiag.service\n")
-		own, _ := OwnQuota(n.root)
+		n.Write("proc/self/cgroup", "0::/other.slice/kdiag.service\n")
+		own, _ := OwnQuota(n.Root)
 		equal(t, "OwnQuota", Throttling{Path: "/other.slice", Quota: 0.02, Periods: 110, Throttled: 110}, own)
 	})
 }
@@ -71,9 +70,9 @@ func TestHungGroup(t *testing.T) {
 	n.memoryIn("/system.slice/a.service", 9, 0, 0, "max")
 	n.process(20, 1, "containerd", 'S', "containerd")
 	n.pidsIn("/system.slice/containerd.service", 62, "62", 0)
-	n.write(cgroupRoot+"/cgroup.stat", "nr_descendants 3\n", "proc/20/cgroup", "0::/system.slice/containerd.service\n")
+	n.Write(cgroupRoot+"/cgroup.stat", "nr_descendants 3\n", "proc/20/cgroup", "0::/system.slice/containerd.service\n")
 	held := untilRead(t, n.fifo(cgroupRoot+"/kubepods/pids.max"))
-	fs, processes := NewCgroupFS(n.root), n.processes()
+	fs, processes := NewCgroupFS(n.Root), n.processes()
 	pids, err := ReadPIDs(held, fs, processes)
 	failed(t, "ReadPIDs", err, "reading /sys/fs/cgroup/kubepods: no answer in time")
 	equal(t, "the daemon's group", Usage{62, 62}, pids.Cgroups[0].Usage)
@@ -121,9 +120,9 @@ func TestReadStarvation(t *testing.T) {
 		n := newNodeV2(t)
 		n.process(10, 1, "containerd-shim", 'S', "containerd-shim-runc-v2 -namespace k8s.io -id s -address a.sock")
 		n.process(20, 1, "containerd", 'S', "containerd")
-		n.link("sys/dev/block/8:0", "../../devices/virtual/block/sda")
+		n.Link("sys/dev/block/8:0", "../../devices/virtual/block/sda")
 		const group = "/system.slice/containerd.service"
-		n.write("proc/10/cgroup", "0::"+group+"\n", "proc/20/cgroup", "0::"+group+"\n")
+		n.Write("proc/10/cgroup", "0::"+group+"\n", "proc/20/cgroup", "0::"+group+"\n")
 		for file, text := range map[string]string{
 			group + "/io.max":      "8:0 rbps=max wbps=1048576 riops=max wiops=40\n",
 			group + "/memory.high": "6291456\n", group + "/memory.max": "max\n",
@@ -133,20 +132,19 @@ func TestReadStarvation(t *testing.T) {
 				"full avg10=92.00 avg60=40.00 avg300=9.00 total=2\n",
 			"/system.slice/memory.max": "1073741824\n", "/system.slice/memory.events": "oom_kill 3\n",
 		} {
-			n.write(cgroupRoot+file, text)
+			n.Write(cgroupRoot+file, text)
 		}
 		thread := func(tid int, state byte, schedstat string) {
 			dir := procFile(20, fmt.Sprint("task/", tid))
-			n.write(dir+"/stat", statLine(stat{pid: tid, comm: "containerd", state: state}), dir+"/schedstat", schedstat)
+			n.Write(dir+"/stat", statLine(stat{pid: tid, comm: "containerd", state: state}), dir+"/schedstat", schedstat)
 		}
 		thread(1, 'S', "5000000 7000000 3\n")
 		thread(2, 'R', "9000000 0 1\n")
 		processes := n.processes()
-		go func() {
-			time.Sleep(time.Second)
+		time.AfterFunc(time.Second, func() {
 			thread(1, 'S', "6000000 907000000 4\n")
-		}()
-		got, err := ReadStarvation(t.Context(), NewCgroupFS(n.root), processes, 2*time.Second)
+		})
+		got, err := ReadStarvation(t.Context(), NewCgroupFS(n.Root), processes, 2*time.Second)
 		must(t, err)
 		owner := Owner{Role: RoleRuntime, Unit: "containerd.service"}
 		limits := []MemoryLimit{{
@@ -167,8 +165,8 @@ func TestReadStarvation(t *testing.T) {
 			}},
 			MemoryLimits: limits,
 		}, got)
-		must(t, os.RemoveAll(n.path("proc/20"))) // systemd starts it again in the group of the shim
-		got, err = ReadStarvation(t.Context(), NewCgroupFS(n.root), n.processes(), time.Second)
+		must(t, os.RemoveAll(n.Path("proc/20"))) // systemd starts it again in the group of the shim
+		got, err = ReadStarvation(t.Context(), NewCgroupFS(n.Root), n.processes(), time.Second)
 		must(t, err)
 		limits[0].Daemons = nil
 		equal(t, "without the daemon", Starvation{MemoryLimits: limits[:1]}, got)

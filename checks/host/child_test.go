@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 func TestServe(t *testing.T) {
@@ -38,19 +40,15 @@ func TestServe(t *testing.T) {
 	}
 }
 
-func limited(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	t.Cleanup(cancel)
-	return ctx
-}
+func limited(t *testing.T) context.Context { return testkit.Within(t, time.Minute) }
 
 // TestChild has a child look at a folder, at one that is absent and, for the time of its writes, at a file.
 func TestChild(t *testing.T) {
 	n := newNode(t)
-	n.write("data/file", "", "proc/1/mountinfo",
+	n.Write("data/file", "", "proc/1/mountinfo",
 		"1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 0:9 / /gone rw - nfs4 filer:/x rw\n")
 	folders := []Folder{{Path: "/data"}, {Path: "/gone"}}
-	spaces, err := ReadSpaces(limited(t), n.root, n.processes(), folders, testChild(t))
+	spaces, err := ReadSpaces(limited(t), n.Root, n.processes(), folders, testChild(t))
 	must(t, err)
 	if len(spaces) != 2 || spaces[0].Size < spaces[0].Free || spaces[0].Size == 0 {
 		t.Fatalf("ReadSpaces = %+v", spaces)
@@ -60,7 +58,7 @@ func TestChild(t *testing.T) {
 		{Folders: folders[:1], Mount: "/", Type: "ext4", Source: "/dev/sda1"},
 		{Folders: folders[1:], Mount: "/gone", Type: "nfs4", Source: "filer:/x", Err: "no such file or directory"},
 	}, spaces)
-	table, err := ProbeMounts(limited(t), n.root, n.processes(), "/var/lib/kubelet", testChild(t))
+	table, err := ProbeMounts(limited(t), n.Root, n.processes(), "/var/lib/kubelet", testChild(t))
 	must(t, err)
 	equal(t, "mounts", []Mount{
 		{Point: "/gone", Type: "nfs4", Source: "filer:/x", Network: true, Asked: true, Err: "no such file or directory"},
@@ -68,13 +66,13 @@ func TestChild(t *testing.T) {
 	for folder, want := range map[string]string{
 		"/data": "", "/data/file": "not a directory", "/none": "there is no such folder",
 	} {
-		w, err := TimeWrites(limited(t), n.root, n.processes(), Folder{Path: folder}, testChild(t))
+		w, err := TimeWrites(limited(t), n.Root, n.processes(), Folder{Path: folder}, testChild(t))
 		if err != nil || w.Err != want || w.Hung || (len(w.Times) > 0) != (want == "") {
 			t.Errorf("TimeWrites(%s) = %+v, %v; want %q", folder, w, err, want)
 		}
 	}
-	equal(t, "left behind", []string{"file"}, names(n.root+"/data"))
-	_, err = TimeWrites(limited(t), n.root, n.processes(), folders[0], Child{})
+	equal(t, "left behind", []string{"file"}, names(n.Root+"/data"))
+	_, err = TimeWrites(limited(t), n.Root, n.processes(), folders[0], Child{})
 	failed(t, "TimeWrites without a child", err, "no program")
 }
 
@@ -82,7 +80,7 @@ func TestChild(t *testing.T) {
 // and a configuration that names two of them.
 func TestAskPeers(t *testing.T) {
 	n := newNode(t)
-	n.write(
+	n.Write(
 		"etc/containerd/config.toml", "imports = ['conf.d/*.toml']\ndisabled_plugins = ['x', \"cri\"]\n"+
 			"[proxy_plugins]\n  [proxy_plugins.acme]\n"+
 			"    type = \"snapshot\"\n    address = \"/run/acme.sock\"\n[plugins.x.containerd]\n  snapshotter = \"gone\"\n",
@@ -96,14 +94,14 @@ func TestAskPeers(t *testing.T) {
 		"k/plugins/csi.io/csi.sock": "", "k/plugins_registry/old.sock": "gone", "run/containerd/s/a": "",
 		"run/containerd/s/b": "x", "run/containerd/s/c": "gone",
 	} {
-		listen(t, filepath.Join(n.root, name), answer)
+		listen(t, filepath.Join(n.Root, name), answer)
 	}
 	const daemon, shim = 5_000_001, 5_000_002 // which no process of this machine is
 	n.process(daemon, 1, "containerd", 'S', "containerd")
 	n.process(shim, 1, "containerd-shim", 'S', "containerd-shim-runc-v2 -id "+idA) // which inherited its socket
-	n.write(procFile(shim, "net/unix"), "0: 2 0 00010000 0001 01 77 /run/containerd/s/a\n0: 2 0 00010000 0001 01 78 /run/b\n")
-	n.link(procFile(shim, "fd/3"), "socket:[77]")
-	all, err := AskPeers(limited(t), n.root, n.processes(), "/k", testChild(t))
+	n.Write(procFile(shim, "net/unix"), "0: 2 0 00010000 0001 01 77 /run/containerd/s/a\n0: 2 0 00010000 0001 01 78 /run/b\n")
+	n.Link(procFile(shim, "fd/3"), "socket:[77]")
+	all, err := AskPeers(limited(t), n.Root, n.processes(), "/k", testChild(t))
 	must(t, err)
 	equal(t, "peers", Peers{Asked: 10, Starting: []int{daemon}, Unanswered: []Peer{
 		{Kind: PeerProxy, Name: "acme", Path: "/run/acme.sock", Dial: DialSilent},

@@ -8,15 +8,19 @@ import (
 // memoryIn adds a control group with the files of the memory controller of version 2, in MiB.
 func (n *node) memoryIn(dir string, usage, inactive, shmem int, limit string) {
 	dir = cgroupRoot + dir
-	n.write(dir+"/memory.current", fmt.Sprintln(usage<<20), dir+"/memory.max", limit+"\n",
+	n.Write(dir+"/memory.current", fmt.Sprintln(usage<<20), dir+"/memory.max", limit+"\n",
 		dir+"/memory.stat", fmt.Sprintf("anon 1\ninactive_file %d\nshmem %d\n", inactive<<20, shmem<<20))
 }
 
 // pidsIn adds a cgroup with the files of the pids controller.
 func (n *node) pidsIn(dir string, current int, limit string, refused int) {
 	dir = cgroupRoot + dir
-	n.write(dir+"/pids.current", fmt.Sprintln(current), dir+"/pids.max", limit+"\n",
+	n.Write(dir+"/pids.current", fmt.Sprintln(current), dir+"/pids.max", limit+"\n",
 		dir+"/pids.events", fmt.Sprintf("max %d\n", refused))
+}
+
+func consumer(path string, current, limit uint64, o Owner) Consumer {
+	return Consumer{Path: path, Dir: "/" + cgroupRoot + path, Usage: Usage{current, limit}, Owner: o}
 }
 
 // TestMemoryConsumers has pods and units that use memory, and of which some wait for it.
@@ -25,11 +29,8 @@ func TestMemoryConsumers(t *testing.T) {
 		burstable = "/kubepods.slice/kubepods-burstable.slice"
 		pod       = burstable + "/kubepods-burstable-pod0f4f_7b1a.slice"
 	)
-	consumer := func(path string, mib uint64, o Owner) Consumer {
-		return Consumer{Path: path, Dir: "/" + cgroupRoot + path, Usage: Usage{Current: mib << 20}, Owner: o}
-	}
-	first := consumer(pod, 800, Owner{PodUID: "0f4f-7b1a"})
-	first.Max, first.Shmem = 1<<30, 700<<20
+	first := consumer(pod, 800<<20, 1<<30, Owner{PodUID: "0f4f-7b1a"})
+	first.Shmem = 700 << 20
 	n := newNodeV2(t)
 	n.memoryIn("/kubepods.slice", 9000, 0, 0, "max")
 	n.memoryIn(burstable, 8000, 0, 0, "max")
@@ -46,18 +47,18 @@ func TestMemoryConsumers(t *testing.T) {
 		"/kubepods.slice": "50.00", pod: "96.50", "/kubepods.slice/kubepods-pod2.slice": "0.00",
 		"/system.slice/containerd.service": "2.00",
 	} {
-		n.write(cgroupRoot+dir+"/memory.pressure", "some avg10=99.00 avg60=9.00 avg300=1.00 total=5\n"+
+		n.Write(cgroupRoot+dir+"/memory.pressure", "some avg10=99.00 avg60=9.00 avg300=1.00 total=5\n"+
 			"full avg10="+avg10+" avg60=8.00 avg300=1.00 total=2\n")
 	}
 	waits := Pressure{Memory: &Stall{Full: Averages{Avg10: 1}}}
-	got, err := ReadConsumers(t.Context(), NewCgroupFS(n.root), n.processes(), waits, PIDs{})
+	got, err := ReadConsumers(t.Context(), NewCgroupFS(n.Root), n.processes(), waits, PIDs{})
 	failed(t, "ReadConsumers", err, "")
 	equal(t, "ReadConsumers", Consumers{Memory: []Consumer{
 		first,
-		consumer("/kubepods.slice/kubepods-pod2.slice", 300, Owner{PodUID: "2"}),
-		consumer("/system.slice/containerd.service", 250, Owner{Unit: "containerd.service"}),
-		consumer("/kubepods.slice/kubepods-pod3.slice", 200, Owner{PodUID: "3"}),
-		consumer("/user.slice/user-0.slice/user@0.service", 120, Owner{Unit: "user@0.service"}),
+		consumer("/kubepods.slice/kubepods-pod2.slice", 300<<20, 0, Owner{PodUID: "2"}),
+		consumer("/system.slice/containerd.service", 250<<20, 0, Owner{Unit: "containerd.service"}),
+		consumer("/kubepods.slice/kubepods-pod3.slice", 200<<20, 0, Owner{PodUID: "3"}),
+		consumer("/user.slice/user-0.slice/user@0.service", 120<<20, 0, Owner{Unit: "user@0.service"}),
 	}, Stalled: []StalledGroup{
 		{Path: first.Path, Dir: first.Dir, Full: Averages{96.5, 8, 1}, Owner: first.Owner},
 		{
@@ -82,7 +83,7 @@ func TestPIDConsumers(t *testing.T) {
 	n.process(41, 40, "sh", 'Z', "")
 	n.process(42, 40, "sh", 'Z', "")
 	n.stat(stat{pid: 50, ppid: 1, comm: "java", state: 'S', threads: 90})
-	n.write("proc/40/cgroup", "0::"+container+"\n", cgroupRoot+container+"/cgroup.procs", "40\n41\n42\n77777\n",
+	n.Write("proc/40/cgroup", "0::"+container+"\n", cgroupRoot+container+"/cgroup.procs", "40\n41\n42\n77777\n",
 		cgroupRoot+"/kubepods.slice/kubepods-pod2.slice/cgroup.procs", "50\n",
 		cgroupRoot+"/system.slice/kubelet.service/memory.current", "1\n")
 	inPod := Owner{ObjectID: idA, PodUID: "1-a"}
@@ -93,9 +94,6 @@ func TestPIDConsumers(t *testing.T) {
 		{Name: "java", Processes: 1, Threads: 90, PID: 50},
 		{Name: "sh", Processes: 2, Threads: 2, PID: 40, Parent: "node", Owner: inPod},
 		{Name: "node", Processes: 1, Threads: 1, PID: 40, Owner: inPod},
-	}
-	consumer := func(path string, current, limit uint64, o Owner) Consumer {
-		return Consumer{Path: path, Dir: "/" + cgroupRoot + path, Usage: Usage{current, limit}, Owner: o}
 	}
 	pods := []Consumer{
 		consumer(pod, 400, 0, Owner{PodUID: "1-a"}),
@@ -120,7 +118,7 @@ func TestPIDConsumers(t *testing.T) {
 		{"a container", 1, []CgroupUsage{group(container, 90, "")}, Consumers{ProcessGroups: processGroups[1:]}},
 	} {
 		near := PIDs{Tasks: tt.tasks, PIDMax: 100, Cgroups: tt.near}
-		got, err := ReadConsumers(t.Context(), NewCgroupFS(n.root), n.processes(), Pressure{}, near)
+		got, err := ReadConsumers(t.Context(), NewCgroupFS(n.Root), n.processes(), Pressure{}, near)
 		failed(t, tt.name, err, "")
 		equal(t, tt.name, tt.want, got)
 	}
@@ -155,7 +153,7 @@ func TestProcessGroups(t *testing.T) {
 // newNodeWithLimits has the kernel's limits of tasks, recorded from a node.
 func newNodeWithLimits(t *testing.T) *node {
 	n := newNodeV2(t)
-	n.write("proc/loadavg", "11.84 10.70 5.62 8/135 28837\n", "proc/sys/kernel/pid_max", "4194304\n",
+	n.Write("proc/loadavg", "11.84 10.70 5.62 8/135 28837\n", "proc/sys/kernel/pid_max", "4194304\n",
 		"proc/sys/kernel/threads-max", "192730\n")
 	return n
 }
@@ -163,7 +161,7 @@ func newNodeWithLimits(t *testing.T) *node {
 func TestReadPIDs(t *testing.T) {
 	n := newNodeWithLimits(t)
 	n.process(20, 1, "containerd", 'S', "containerd")
-	n.write("proc/20/cgroup", "0::/system.slice/containerd.service\n")
+	n.Write("proc/20/cgroup", "0::/system.slice/containerd.service\n")
 	n.pidsIn("/system.slice", 900, "1000", 2)
 	n.pidsIn("/system.slice/containerd.service", 400, "max", 0)
 	n.pidsIn("/system.slice/other.service", 99, "100", 7) // not ours
@@ -177,7 +175,7 @@ func TestReadPIDs(t *testing.T) {
 	usage := func(path string, current, limit, events uint64, o Owner, daemons ...int) CgroupUsage {
 		return CgroupUsage{Path: path, Usage: Usage{current, limit}, Events: events, Owner: o, Daemons: daemons}
 	}
-	got, err := ReadPIDs(t.Context(), NewCgroupFS(n.root), n.processes())
+	got, err := ReadPIDs(t.Context(), NewCgroupFS(n.Root), n.processes())
 	must(t, err)
 	equal(t, "ReadPIDs", PIDs{
 		Tasks: 135, PIDMax: 4194304, ThreadsMax: 192730,

@@ -20,23 +20,22 @@ func TestReadDisks(t *testing.T) {
 			}, busy...) {
 				text.WriteString(d + strings.Repeat(" 0", 14-len(strings.Fields(d))) + "\n")
 			}
-			n.write("proc/diskstats", text.String())
+			n.Write("proc/diskstats", text.String())
 		}
 		diskstats("8 0 sda 10 0 100 1000 20 0 200 2000 0 5000 6000", "8 32 sdc 7 0 7 7 7", "8 48 sdd")
-		n.write("proc/1/mountinfo", fixture(t, "node/mountinfo-kubelet"), "data/containerd/x", "", "var/lib/kubelet/x", "",
+		n.Write("proc/1/mountinfo", fixture(t, "node/mountinfo-kubelet"), "data/containerd/x", "", "var/lib/kubelet/x", "",
 			"sys/devices/pci/block/nvme0n1/nvme0n1p2/partition", "2\n", "sys/devices/pci/block/sdb/sdb1/partition", "1\n",
 			"sys/devices/virtual/block/dm-0/slaves/sda/dev", "8:0\n")
 		for name, target := range map[string]string{
 			"259:2": "pci/block/nvme0n1/nvme0n1p2", "8:17": "pci/block/sdb/sdb1", "253:0": "virtual/block/dm-0",
 		} {
-			n.link("sys/dev/block/"+name, "../../devices/"+target)
+			n.Link("sys/dev/block/"+name, "../../devices/"+target)
 		}
-		n.link("var/lib/containerd", "/data/containerd")
-		go func() {
-			time.Sleep(time.Second)
+		n.Link("var/lib/containerd", "/data/containerd")
+		time.AfterFunc(time.Second, func() {
 			diskstats("8 0 sda 14 0 108 1020 30 0 280 2500 4 6000 10000", "8 32 sdc 9 0 9 9 3", "8 64 sdd 7 0 7 7 7")
-		}()
-		disks, err := ReadDisks(t.Context(), n.root, []Folder{
+		})
+		disks, err := ReadDisks(t.Context(), n.Root, []Folder{
 			{Path: "/var/lib/containerd"}, {Path: "/var/lib/kubelet"}, {Path: "/none"}, {Path: "/mnt/nas/x"},
 		}, 2*time.Second)
 		must(t, err)
@@ -58,21 +57,20 @@ func TestReadWriters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
 		wrote := func(pid, bytes, canceled int) {
-			n.write(procFile(pid, "io"), fmt.Sprintf("rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: 5\n"+
+			n.Write(procFile(pid, "io"), fmt.Sprintf("rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: 5\n"+
 				"write_bytes: %d\ncancelled_write_bytes: %d\n", bytes, canceled))
 		}
 		for _, pid := range []int{7, 8, 9, 10} {
 			n.process(pid, 1, "containerd-shim", 'S', "containerd-shim-runc-v2 -id "+idB)
 			wrote(pid, 5e6, 0)
 		}
-		n.write("proc/7/cgroup", "0::/kubepods/burstable/pod11-22/"+idA+"\n")
-		go func() {
-			time.Sleep(time.Second)
+		n.Write("proc/7/cgroup", "0::/kubepods/burstable/pod11-22/"+idA+"\n")
+		time.AfterFunc(time.Second, func() {
 			wrote(7, 25e6, 0)
-			n.write("proc/8/io", "")
+			n.Write("proc/8/io", "")
 			wrote(9, 6e6, 0)
 			wrote(10, 99e6, 98e6)
-		}()
+		})
 		got, err := ReadWriters(t.Context(), n.processes(), 2*time.Second)
 		must(t, err)
 		owner := Owner{Role: RoleShim, ObjectID: idB, PodUID: "11-22"}

@@ -3,6 +3,8 @@ package host
 import (
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 func TestProbable(t *testing.T) {
@@ -51,7 +53,7 @@ func TestParseMountLine(t *testing.T) {
 	equal(t, line, mountLine{
 		id: 36, parent: 35, device: "0:44", root: "/mnt1", point: `/a b\e\9g`, kind: "fuse.x y", source: "a b",
 		options: "rw,errors=remount-ro", readOnly: true, noExec: true,
-	}, got)
+	}, got, cmp.AllowUnexported(mountLine{}))
 	got, err = parseMountLine("36 35 0:44 / /a rw - nfs x rw,emergency_ro")
 	failed(t, "emergency_ro", err, "")
 	equal(t, "emergency_ro", true, got.readOnly)
@@ -60,12 +62,12 @@ func TestParseMountLine(t *testing.T) {
 func TestResolve(t *testing.T) {
 	n := newNode(t)
 	// The folder nas is absent: what is on a mount that can hang must not be read.
-	n.write("data/docker/file", "", "mnt/file", "")
+	n.Write("data/docker/file", "", "mnt/file", "")
 	for name, target := range map[string]string{
 		"docker": "/data/docker", "relative": "../../data/./docker", "loop": "loop", "up": "../../../../../data",
 		"remote": "/mnt/nas/there",
 	} {
-		n.link("var/lib/"+name, target)
+		n.Link("var/lib/"+name, target)
 	}
 	table := mountsIn(fixture(t, "node/mountinfo-kubelet"))
 	for name, want := range map[string]string{
@@ -75,7 +77,7 @@ func TestResolve(t *testing.T) {
 		"/var/lib/loop":         "", "/var/lib/none": "", "/mnt/nas/not/read": "/mnt/nas/not/read",
 		"/var/lib/remote/x": "/mnt/nas/there/x", "/auto/x": "/auto/x",
 	} {
-		got, ok := table.resolve(n.root, name)
+		got, ok := table.resolve(n.Root, name)
 		equal(t, name, want, got)
 		equal(t, name+" exists", want != "", ok)
 	}

@@ -5,7 +5,10 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/kdiag/kdiag/crictl/deadline"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 func TestProcesses(t *testing.T) {
@@ -13,36 +16,36 @@ func TestProcesses(t *testing.T) {
 	n.process(1, 0, "systemd", 'S', "/sbin/init")
 	n.process(2, 0, "kthreadd", 'S', "")
 	n.process(50, 1, "containerd", 'S', "/usr/bin/containerd --config /etc/c.toml")
-	n.write("proc/50/status", fixture(t, "status"))
+	n.Write("proc/50/status", fixture(t, "status"))
 	n.process(51, 1, "containerd", 'S', "/usr/bin/containerd publish --topic /tasks/exit") // by its arguments no daemon
 	n.process(60, 50, "bridge", 'S', "/opt/cni/bin/bridge")
-	n.write("proc/60/environ", "CNI_COMMAND=ADD\x00CNI_CONTAINERID="+idB+"\x00CNI_NETNS=/run/netns/x\x00"+
+	n.Write("proc/60/environ", "CNI_COMMAND=ADD\x00CNI_CONTAINERID="+idB+"\x00CNI_NETNS=/run/netns/x\x00"+
 		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=web;K8S_POD_NAME=cart-1;K8S_POD_UID=uid-1\x00")
 	n.process(61, 60, "host-local", 'S', "host-local")
 	n.process(63, 50, "weird", 'S', "/srv/net/weird") // a plugin, whatever its name
-	n.write("proc/63/environ", "CNI_COMMAND=DEL\x00CNI_CONTAINERID="+idB+"\x00")
+	n.Write("proc/63/environ", "CNI_COMMAND=DEL\x00CNI_CONTAINERID="+idB+"\x00")
 	const shim = "containerd-shim-runc-v2"
 	n.process(70, 1, "containerd-shim", 'T', "/usr/bin/"+shim+" -namespace k8s.io -address /run/c.sock -id "+idA)
-	n.write("proc/70/wchan", "do_signal_stop")
+	n.Write("proc/70/wchan", "do_signal_stop")
 	n.process(80, 70, "runc", 'D', "runc kill "+idB+" 9") // in uninterruptible sleep: its arguments are not read
-	n.write("proc/80/wchan", "rpc_wait_bit_killable")
+	n.Write("proc/80/wchan", "rpc_wait_bit_killable")
 	n.process(81, 80, "runc:[2:INIT]", 'S', "runc init")
 	n.process(83, 70, "sleep", 'S', "sleep 1000")
 	// A wrapper of runc, by its arguments and its parent, what it runs, and a shim that is being started.
 	n.process(86, 70, "sh", 'S', "/bin/sh /srv/wrap --root /r --log /x create --bundle /run/bundle "+idB)
-	n.write("run/bundle/config.json", `{"annotations":{"io.kubernetes.cri.container-type":"sandbox",`+
+	n.Write("run/bundle/config.json", `{"annotations":{"io.kubernetes.cri.container-type":"sandbox",`+
 		`"io.kubernetes.cri.sandbox-namespace":"web","io.kubernetes.cri.sandbox-name":"cart-2"}}`)
 	n.process(87, 86, "sleep", 'S', "sleep 1")
 	n.process(91, 70, "busybox", 'S', "busybox sleep 9") // a wrapper that became another program
 	for pid, link := range map[int]string{70: "mnt:[1]", 83: "mnt:[2]", 91: "mnt:[1]"} {
-		n.link(procFile(pid, "ns/mnt"), link)
+		n.Link(procFile(pid, "ns/mnt"), link)
 	}
 	n.process(88, 50, "containerd-shim", 'S',
 		"/usr/bin/"+shim+" -namespace k8s.io -address /run/c.sock -id "+idB+" start")
 	n.process(89, 1, "containerd-shim", 'D', "-") // not read: its bundle is its working directory
-	n.link("proc/89/cwd", "/run/containerd/"+taskDir+"/k8s.io/"+idB)
+	n.Link("proc/89/cwd", "/run/containerd/"+taskDir+"/k8s.io/"+idB)
 	n.process(90, 1, "kubelet", 'S', "/usr/bin/kubelet")
-	n.write(
+	n.Write(
 		"proc/99/stat", "garbage", "proc/self/stat", statLine(stat{pid: 100, ppid: 1, comm: "containerd", state: 'S'}),
 	)
 	cart := Object{Kind: KindPodSandbox, ID: idB, Namespace: "web", Pod: "cart-1", PodUID: "uid-1"}
@@ -85,14 +88,14 @@ func TestAgain(t *testing.T) {
 	n := newNode(t)
 	for pid := 50; pid <= 55; pid++ {
 		n.process(pid, 1, "crun", 'D', "crun")
-		n.write(procFile(pid, "wchan"), "rpc_wait")
+		n.Write(procFile(pid, "wchan"), "rpc_wait")
 	}
 	n.process(60, 1, "containerd", 'T', "containerd -c /etc/c.toml")
 	processes := n.processes()
 	n.stat(stat{pid: 51, ppid: 1, comm: "crun", state: 'S'})
-	n.write("proc/52/wchan", "io_schedule")
+	n.Write("proc/52/wchan", "io_schedule")
 	n.stat(stat{pid: 53, ppid: 1, comm: "crun", state: 'D', start: 99999})
-	must(t, os.RemoveAll(filepath.Join(n.root, "proc/54")))
+	must(t, os.RemoveAll(filepath.Join(n.Root, "proc/54")))
 	again, err := processes.Again(t.Context())
 	must(t, err)
 	got := map[int]bool{}
@@ -114,13 +117,13 @@ func TestNextPopulation(t *testing.T) {
 	n.stat(stat{pid: 50, ppid: 1, comm: "containerd", state: 'D'})
 	n.stat(stat{pid: 51, ppid: 1, comm: "containerd", state: 'S', start: 99999})
 	for _, pid := range []int{50, 51} {
-		n.write(procFile(pid, "cmdline"), "containerd\x00-c\x00/etc/new.toml\x00")
+		n.Write(procFile(pid, "cmdline"), "containerd\x00-c\x00/etc/new.toml\x00")
 	}
 	for _, pid := range []int{60, 61} {
-		n.write(procFile(pid, "environ"), "CNI_COMMAND=ADD\x00CNI_CONTAINERID="+idB+"\x00")
+		n.Write(procFile(pid, "environ"), "CNI_COMMAND=ADD\x00CNI_CONTAINERID="+idB+"\x00")
 	}
 	n.stat(stat{pid: 61, ppid: 50, comm: "bridge", state: 'S'})
-	processes, err := ReadPopulation(t.Context(), n.root, testNames, before)
+	processes, err := ReadPopulation(t.Context(), n.Root, testNames, before)
 	must(t, err)
 	got := map[int]string{}
 	for _, p := range processes.Processes() {
@@ -144,7 +147,7 @@ func TestProcessesBlocked(t *testing.T) {
 	n.fifo("proc/72/cmdline")
 	var g deadline.Guard
 	held := deadline.WithGuard(untilRead(t, n.fifo("proc/70/cmdline")), &g)
-	processes, err := ReadPopulation(held, n.root, testNames, before)
+	processes, err := ReadPopulation(held, n.Root, testNames, before)
 	failed(t, "blocked", err, "cmdline of process 70 (containerd-shim)")
 	equal(t, "Processes", []Process{
 		{PID: 50, PPID: 1, Name: "containerd", Role: RoleRuntime, State: 'S', Threads: 1, Started: started(50)},
@@ -153,29 +156,29 @@ func TestProcessesBlocked(t *testing.T) {
 		{PID: 71, PPID: 70, Name: "runc", Role: RoleOCI, State: 'S', Threads: 1, Started: started(71)},
 		{PID: 72, PPID: 1, Name: "conmon", Role: RoleShim, State: 'D', Threads: 1, Started: started(72)},
 	}, processes.Processes())
-	again, err := ReadPopulation(deadline.WithGuard(t.Context(), &g), n.root, testNames, processes)
+	again, err := ReadPopulation(deadline.WithGuard(t.Context(), &g), n.Root, testNames, processes)
 	failed(t, "reading again", err, "reading processes has been under way")
 	equal(t, "what was known", processes.Processes(), again.Processes())
 }
 
 // TestHidden checks that no processes, and what a user sees of its own, do not count as all.
 func TestHidden(t *testing.T) {
-	n := &node{t, t.TempDir()}
-	of := func() (Population, error) { return ReadPopulation(t.Context(), n.root, testNames, Population{}) }
+	n := &node{testkit.NewTree(t)}
+	of := func() (Population, error) { return ReadPopulation(t.Context(), n.Root, testNames, Population{}) }
 	_, err := of()
 	failed(t, "without /proc", err, "no such file")
-	n.path("proc/x")
+	n.Path("proc/x")
 	_, err = of()
 	failed(t, "none", err, "proc is empty")
 	n.process(50, 1, "containerd", 'S', "/usr/bin/containerd")
-	n.link("proc/self", "50")
+	n.Link("proc/self", "50")
 	processes, err := of()
 	failed(t, "hidden", err, "hidepid")
-	_, err = ReadPopulation(canceled(t), n.root, testNames, Population{})
+	_, err = ReadPopulation(canceled(t), n.Root, testNames, Population{})
 	failed(t, "cut short", err, "canceled")
 	equal(t, "processes", 1, len(processes.Processes()))
 	n.process(1, 0, "sh", 'S', "sh") // only root sees it, who sees all
-	n.link("proc/1/ns/pid", "pid:[4026532500]")
+	n.Link("proc/1/ns/pid", "pid:[4026532500]")
 	n.processes() // a node in a PID namespace, as k3d makes them
 	n.process(50, 1, "kdiag", 'S', "kdiag pleg")
 	_, err = of()
@@ -190,7 +193,7 @@ func TestReadStat(t *testing.T) {
 		want := stat{pid: 9, ppid: 8, comm: comm, state: 'D', start: 5, kernel: true, threads: 12}
 		got, err := parseStat(statLine(want))
 		failed(t, comm, err, "")
-		equal(t, comm, want, got)
+		equal(t, comm, want, got, cmp.AllowUnexported(stat{}))
 	}
 	_, err := parseStat("9 (x) S 1 2")
 	failed(t, "a torn file", err, "malformed stat")

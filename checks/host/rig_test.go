@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 const (
@@ -44,36 +43,12 @@ func beChild() {
 	os.Exit(Serve(args, os.Stdout))
 }
 
-// equal compares whole values.
-func equal(t testing.TB, what string, want, got any) {
-	t.Helper()
-	fields := cmp.AllowUnexported(mountLine{}, stat{})
-	if diff := cmp.Diff(want, got, fields); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", what, diff)
-	}
-}
+var (
+	must, equal, failed = testkit.Must, testkit.Equal, testkit.Failed
+	eventually          = testkit.Eventually
+)
 
-// failed checks for an error that contains a text; none for no text.
-func failed(t testing.TB, what string, err error, text string) {
-	t.Helper()
-	if text == "" && err != nil || text != "" && (err == nil || !strings.Contains(err.Error(), text)) {
-		t.Errorf("%s: error %v, want %q", what, err, text)
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func fixture(t testing.TB, name string) string {
-	t.Helper()
-	b, err := os.ReadFile("testdata/" + name)
-	must(t, err)
-	return string(b)
-}
+func fixture(t testing.TB, name string) string { return testkit.Read(t, "testdata/"+name) }
 
 func canceled(t *testing.T) context.Context {
 	ctx, cancel := context.WithCancel(t.Context())
@@ -82,49 +57,26 @@ func canceled(t *testing.T) context.Context {
 }
 
 // A node is a fixture tree of a node's files.
-type node struct {
-	t    testing.TB
-	root string
-}
+type node struct{ testkit.Tree }
 
 func newNode(t testing.TB) *node {
-	n := &node{t, t.TempDir()}
-	n.write("proc/stat", "cpu  1 2 3 4 5 6 7 8 9 10\nbtime 1000\n")
+	n := &node{testkit.NewTree(t)}
+	n.Write("proc/stat", "cpu  1 2 3 4 5 6 7 8 9 10\nbtime 1000\n")
 	return n
 }
 
 func newNodeV2(t testing.TB) *node {
 	n := newNode(t)
-	n.write("proc/1/mountinfo", mountinfoV2)
+	n.Write("proc/1/mountinfo", mountinfoV2)
 	return n
-}
-
-func (n *node) path(name string) string {
-	n.t.Helper()
-	file := filepath.Join(n.root, name)
-	must(n.t, os.MkdirAll(filepath.Dir(file), 0o755))
-	return file
-}
-
-// write makes files, of which each name is followed by the content.
-func (n *node) write(namesAndContents ...string) {
-	n.t.Helper()
-	for pair := range slices.Chunk(namesAndContents, 2) {
-		must(n.t, os.WriteFile(n.path(pair[0]), []byte(pair[1]), 0o644))
-	}
-}
-
-func (n *node) link(name, target string) {
-	n.t.Helper()
-	must(n.t, os.Symlink(target, n.path(name)))
 }
 
 // fifo puts one in the place of a file: a reader waits in it as in a file of a process whose memory map is locked.
 func (n *node) fifo(name string) string {
-	n.t.Helper()
-	file := n.path(name)
+	n.Helper()
+	file := n.Path(name)
 	_ = os.Remove(file)
-	must(n.t, syscall.Mkfifo(file, 0o600))
+	must(n, syscall.Mkfifo(file, 0o600))
 	return file
 }
 
@@ -171,35 +123,25 @@ func started(pid int) time.Time { return time.Unix(1000+int64(pid), 0) }
 
 // process adds a process of one thread.
 func (n *node) process(pid, ppid int, comm string, state byte, args string) {
-	n.t.Helper()
+	n.Helper()
 	n.stat(stat{pid: pid, ppid: ppid, comm: comm, state: state})
-	n.write(procFile(pid, "cmdline"), strings.ReplaceAll(args, " ", "\x00")+"\x00", procFile(pid, "wchan"), "0")
+	n.Write(procFile(pid, "cmdline"), strings.ReplaceAll(args, " ", "\x00")+"\x00", procFile(pid, "wchan"), "0")
 }
 
 // stat writes the stat of a process and of its main thread.
 func (n *node) stat(st stat) {
-	n.t.Helper()
-	n.write(procFile(st.pid, "stat"), statLine(st), procFile(st.pid, "task/"+strconv.Itoa(st.pid)+"/stat"), statLine(st))
+	n.Helper()
+	n.Write(procFile(st.pid, "stat"), statLine(st), procFile(st.pid, "task/"+strconv.Itoa(st.pid)+"/stat"), statLine(st))
 }
 
 func procFile(pid int, name string) string { return fmt.Sprintf("proc/%d/%s", pid, name) }
 
 // processes is what can be seen of the node's processes.
 func (n *node) processes() Population {
-	n.t.Helper()
-	processes, err := ReadPopulation(n.t.Context(), n.root, testNames, Population{})
-	must(n.t, err)
+	n.Helper()
+	processes, err := ReadPopulation(n.Context(), n.Root, testNames, Population{})
+	must(n, err)
 	return processes
-}
-
-// eventually waits until a condition holds, for a minute.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("still not: %s", what)
-		}
-	}
 }
 
 // testChild is this test's program as a child: see TestMain.

@@ -14,7 +14,6 @@ func TestIdentify(t *testing.T) {
 		role       Role
 		id         string
 	}{
-		{"containerd", "/usr/bin/containerd", "", RoleRuntime, ""},
 		{"containerd", "/usr/bin/containerd --address /run/c.sock publish --topic /tasks/exit", RoleShim, "", ""},
 
 		{"containerd-shim", "containerd-shim-runc-v2 -namespace k8s.io -id " + idA + " -debug", "", RoleShim, idA},
@@ -27,24 +26,18 @@ func TestIdentify(t *testing.T) {
 		},
 		{"runc", "runc kill " + idA + " 9", RoleShim, RoleOCI, idA},
 		{"runc:[2:INIT]", "runc init", RoleShim, "", ""}, // of a container that was created
-		{"runc:[2:INIT]", "runc init", RoleOCI, RoleOCI, ""},
 		{"runc", "runc --root /run/runc --log /x --log-format json exec --process /p " + idA, RoleShim, "", ""},
 		{"runc", "runc --root /run/runc exec --process /p --detach --pid-file f " + idA, RoleShim, RoleOCI, idA},
 		{"3", "/usr/bin/crun --root /run/crun start " + idA, RoleShim, RoleOCI, idA}, // from a memory file
 		{"runsc", "runsc-sandbox --root=/run/runsc boot --bundle=/x " + idA, RoleShim, "", ""},
 		{"nvidia-containe", "nvidia-container-runtime-hook prestart", RoleOCI, RoleOCI, ""},
 
-		{"bridge", "/opt/cni/bin/bridge", RoleRuntime, RoleCNI, ""},
 		{"mine", "/usr/lib/cni/mine", "", RoleCNI, ""},
 		{"mine", "/bin/busybox sh /opt/cni/bin/mine", RoleRuntime, RoleCNI, ""},
 		{"bridge", "/usr/bin/bridge monitor", "", "", ""},
-
-		{"kubelet", "/usr/bin/kubelet --config x", "", RoleKubelet, ""},
 	} {
 		role, id := testNames.identify(tt.comm, strings.Fields(tt.args), tt.parent)
-		if role != tt.role || id != tt.id {
-			t.Errorf("%s %q below %q is %q %q, want %q %q", tt.comm, tt.args, tt.parent, role, id, tt.role, tt.id)
-		}
+		equal(t, tt.args+" below "+string(tt.parent), []string{string(tt.role), tt.id}, []string{string(role), id})
 		if role != "" && role != RoleCNI && tt.parent == "" && testNames.role(tt.comm) == "" {
 			t.Errorf("the name %q has no role, so the arguments of a %s would never be read", tt.comm, role)
 		}
@@ -63,27 +56,24 @@ func TestRenamed(t *testing.T) {
 // TestReadUntrusted reads a file, and nothing that a link, a pipe, a folder or a device stands in the place of.
 func TestReadUntrusted(t *testing.T) {
 	n := newNode(t)
-	n.write("run/bundle/config.json", "{}", "etc/shadow", "secret")
-	n.link("run/linked/config.json", "/etc/shadow")
-	n.link("run/folder", "bundle")
-	n.link("run/up", "../../../../../..")
+	n.Write("run/bundle/config.json", "{}", "etc/shadow", "secret")
+	n.Link("run/linked/config.json", "/etc/shadow")
+	n.Link("run/folder", "bundle")
+	n.Link("run/up", "../../../../../..")
 	n.fifo("run/pipe/config.json")
-	must(t, os.MkdirAll(n.path("run/dir/config.json"), 0o755))
-	for _, tt := range []struct {
-		path, want string
-		fails      bool
-	}{
-		{"/run/bundle/config.json", "{}", false},
-		{"/run/../run/bundle/./config.json", "{}", false},
-		{"/run/linked/config.json", "", true},
-		{"/run/folder/config.json", "", true},
-		{"/run/up/etc/shadow", "", true},
-		{"/run/pipe/config.json", "", true},
-		{"/run/dir/config.json", "", true},
+	must(t, os.MkdirAll(n.Path("run/dir/config.json"), 0o755))
+	for path, want := range map[string]string{ // empty for an error
+		"/run/bundle/config.json":          "{}",
+		"/run/../run/bundle/./config.json": "{}",
+		"/run/linked/config.json":          "",
+		"/run/folder/config.json":          "",
+		"/run/up/etc/shadow":               "",
+		"/run/pipe/config.json":            "",
+		"/run/dir/config.json":             "",
 	} {
-		got, err := readUntrusted(n.root, tt.path, 100)
-		if got != tt.want || (err != nil) != tt.fails {
-			t.Errorf("%s: %q, %v; want %q, an error: %t", tt.path, got, err, tt.want, tt.fails)
+		got, err := readUntrusted(n.Root, path, 100)
+		if got != want || (err != nil) != (want == "") {
+			t.Errorf("%s: %q, %v; want %q", path, got, err, want)
 		}
 	}
 	if got, err := readUntrusted("/", "/dev/zero", 100); err == nil {
@@ -95,19 +85,19 @@ func TestReadUntrusted(t *testing.T) {
 // None has a role, what their arguments name is not read, and what the runtime started itself has one.
 func TestPodsWithNamesOfTheRuntime(t *testing.T) {
 	n := newNode(t)
-	n.link(procFile(1, "ns/mnt"), "mnt:[1]")
+	n.Link(procFile(1, "ns/mnt"), "mnt:[1]")
 	named := " create --bundle /run/bundle " + idB
 	add := func(pid, ppid int, name, args, mounts string, status ...string) {
 		n.process(pid, ppid, name, 'S', args)
-		n.link(procFile(pid, "ns/mnt"), mounts)
-		n.write(procFile(pid, "status"), "Name:\tx\nUid:\t0\t0\t0\t0\n"+strings.Join(status, ""))
+		n.Link(procFile(pid, "ns/mnt"), mounts)
+		n.Write(procFile(pid, "status"), "Name:\tx\nUid:\t0\t0\t0\t0\n"+strings.Join(status, ""))
 	}
 	const inPod = "NSpid:\t1000\t7\n"
-	n.write("run/bundle/config.json", `{"annotations": {"io.kubernetes.cri.container-type": "sandbox",
+	n.Write("run/bundle/config.json", `{"annotations": {"io.kubernetes.cri.container-type": "sandbox",
 		"io.kubernetes.cri.sandbox-name": "web-1", "io.kubernetes.cri.sandbox-namespace": "shop"}}`)
 	add(10, 1, "containerd", "containerd", "mnt:[1]")
 	add(11, 1, "containerd-shim", "containerd-shim-runc-v2 -namespace k8s.io -id "+idA, "mnt:[1]")
-	n.link(procFile(11, "cwd"), "/run/containerd/"+taskDir+"/k8s.io/"+idA)
+	n.Link(procFile(11, "cwd"), "/run/containerd/"+taskDir+"/k8s.io/"+idA)
 	add(12, 11, "runc", "runc"+named, "mnt:[1]")
 	add(13, 12, "runc:[2:INIT]", "runc init", "mnt:[2]", inPod)
 	add(14, 1, "runc", "runc"+named, "mnt:[2]") // of a runtime with mounts of its own: its bundle is another's
@@ -119,7 +109,7 @@ func TestPodsWithNamesOfTheRuntime(t *testing.T) {
 		add(pid+1, pid, "runc", "runc"+named, "mnt:[2]", mine)
 		add(pid+2, pid+1, "runc:[2:INIT]", "runc x", "mnt:[2]", mine)
 		add(pid+3, pid, "bridge", "/opt/cni/bin/bridge", "mnt:[2]", mine)
-		n.write(procFile(pid+3, "environ"), "CNI_COMMAND=ADD\x00CNI_CONTAINERID="+idB+"\x00")
+		n.Write(procFile(pid+3, "environ"), "CNI_COMMAND=ADD\x00CNI_CONTAINERID="+idB+"\x00")
 		add(pid+4, pid, "containerd-shim", "containerd-shim-runc-v2 -id "+idB, "mnt:[2]", mine)
 		add(pid+5, pid, "conmon", "conmon -c "+idB, "mnt:[2]", mine)
 		add(pid+6, pid, "kubelet", "kubelet", "mnt:[2]", mine)
@@ -128,10 +118,10 @@ func TestPodsWithNamesOfTheRuntime(t *testing.T) {
 	add(70, 1, "containerd", "containerd", "mnt:[3]", inPod)                           // its shim has ended
 	for pid, uids := range map[int]string{75: "%d\t0", 76: "0\t%d", 77: "%d\t%[1]d"} { // of users
 		add(pid, 1, []string{"kubelet", "containerd", "runc"}[pid-75], "runc"+named, "mnt:[1]")
-		n.write(procFile(pid, "status"), fmt.Sprintf("Uid:\t"+uids+"\t0\t0\n", os.Geteuid()+1))
+		n.Write(procFile(pid, "status"), fmt.Sprintf("Uid:\t"+uids+"\t0\t0\n", os.Geteuid()+1))
 	}
 	add(80, 1, "containerd-shim", "containerd-shim-runc-v2 -namespace moby -id "+idB, "mnt:[1]")
-	n.link(procFile(80, "cwd"), "/run/containerd/"+taskDir+"/moby/"+idB)
+	n.Link(procFile(80, "cwd"), "/run/containerd/"+taskDir+"/moby/"+idB)
 	add(81, 80, "kubelet", "kubelet", "mnt:[2]") // a container is the kubelet's, as Rancher has it
 	roles, serves := map[int]Role{}, map[int]string{}
 	processes := n.processes()

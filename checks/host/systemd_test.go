@@ -22,12 +22,12 @@ func TestHungBus(t *testing.T) {
 // TestAskSystemdCutShort checks that the end of the command does not count as a hang.
 func TestAskSystemdCutShort(t *testing.T) {
 	n := newNode(t)
-	if _, err := AskSystemd(t.Context(), n.root, nil, nil); !errors.Is(err, ErrNoSystemd) {
+	if _, err := AskSystemd(t.Context(), n.Root, nil, nil); !errors.Is(err, ErrNoSystemd) {
 		t.Errorf("on a host without systemd: %v, want %v", err, ErrNoSystemd)
 	}
-	n.write("run/systemd/system/x", "", "run/dbus/x", "")
-	socket := filepath.Join(n.root, "run/systemd/private")
-	s, err := AskSystemd(t.Context(), n.root, nil, nil)
+	n.Write("run/systemd/system/x", "", "run/dbus/x", "")
+	socket := filepath.Join(n.Root, "run/systemd/private")
+	s, err := AskSystemd(t.Context(), n.Root, nil, nil)
 	if err == nil || strings.Count(err.Error(), socket) != 1 || s.Hung || s.Answered {
 		t.Errorf("without sockets: %+v, %v", s, err)
 	}
@@ -41,7 +41,7 @@ func TestAskSystemdCutShort(t *testing.T) {
 		}
 		cancel()
 	}()
-	if s, err := AskSystemd(ctx, n.root, nil, nil); err == nil || s.Hung {
+	if s, err := AskSystemd(ctx, n.Root, nil, nil); err == nil || s.Hung {
 		t.Errorf("cut short: %+v, %v; want an error", s, err)
 	}
 }

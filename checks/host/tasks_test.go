@@ -18,7 +18,7 @@ func (n *node) threaded(pid, ppid int, comm, args string, state byte, tids ...in
 
 func (n *node) thread(pid, tid int, comm string, state byte, wchan string, switches int) {
 	dir := fmt.Sprintf("proc/%d/task/%d/", pid, tid)
-	n.write(dir+"stat", statLine(stat{pid: tid, ppid: 1, comm: comm, state: state}), dir+"wchan", wchan, dir+"status",
+	n.Write(dir+"stat", statLine(stat{pid: tid, ppid: 1, comm: comm, state: state}), dir+"wchan", wchan, dir+"status",
 		fmt.Sprintf("Name:\t%s\nvoluntary_ctxt_switches:\t%d\nnonvoluntary_ctxt_switches:\t1\n", comm, switches))
 }
 
@@ -35,7 +35,7 @@ func TestReadTasks(t *testing.T) {
 		n.threaded(20, 1, "containerd", "containerd", 'D', 21, 22)
 		n.process(30, 1, "containerd-shim", 'T', "containerd-shim-runc-v2 -namespace k8s.io -id "+idB)
 		n.blocked(31, 30, "app", "fuse_wait")
-		n.write(
+		n.Write(
 			"proc/20/cgroup", "0::/system.slice/containerd.service\n", "proc/31/cgroup", "0::/kubepods/pod7/"+idA+"\n",
 			"proc/20/task/21/stack", "[<0>] rpc_wait_bit_killable+0x20/0xb0 [sunrpc]\n"+
 				"[<0>] __rpc_execute+0x107/0x370 [sunrpc]\n[<0>] nfs4_proc_getattr+0x8a/0x120 [nfsv4]\n",
@@ -50,12 +50,11 @@ func TestReadTasks(t *testing.T) {
 			n.process(60+pid, 31, "child", 'Z', "")
 		}
 		n.process(70, 1, "old", 'Z', "")
-		go func() {
-			time.Sleep(150 * time.Millisecond)
+		time.AfterFunc(150*time.Millisecond, func() {
 			n.thread(20, 22, "containerd", 'S', "0", 6)
 			n.thread(40, 40, "dd", 'D', "io_schedule", 2)
-			n.write("proc/44/task/44/stat", statLine(stat{pid: 44, ppid: 1, comm: "rm", state: 'D', start: 99}))
-		}()
+			n.Write("proc/44/task/44/stat", statLine(stat{pid: 44, ppid: 1, comm: "rm", state: 'D', start: 99}))
+		})
 		got, err := ReadTasks(t.Context(), n.processes(), 300*time.Millisecond)
 		must(t, err)
 		app := Owner{ObjectID: idA, PodUID: "7"}
@@ -89,7 +88,7 @@ func TestReadTasks(t *testing.T) {
 func TestFrozenDisks(t *testing.T) {
 	n := newNode(t)
 	n.process(40, 1, "sh", 'D', "sh")
-	n.write("proc/1/mountinfo", "22 1 254:0 / / rw - ext4 /dev/vda rw\n30 22 253:1 / /mnt/vol rw - ext4 /dev/mapper/vol rw\n",
+	n.Write("proc/1/mountinfo", "22 1 254:0 / / rw - ext4 /dev/vda rw\n30 22 253:1 / /mnt/vol rw - ext4 /dev/mapper/vol rw\n",
 		"proc/40/mountinfo", "1 0 0:50 / / rw - overlay overlay rw\n"+
 			"2 1 253:1 / /vol rw - ext4 /dev/mapper/vol rw\n3 1 253:1 /a /a rw - ext4 /dev/mapper/vol rw\n"+
 			"4 1 254:0 /x /host rw - ext4 /dev/vda rw\n5 1 253:0 /y /etc/hostname rw - ext4 /dev/mapper/ctd rw\n"+
@@ -111,15 +110,14 @@ func TestWatchers(t *testing.T) {
 		n.blocked(22, 1, "cp", "fanotify_handle_event")               // is answered after a while
 		for pid, mask := range map[int]string{30: "8", 31: "10000"} {
 			n.process(pid, 1, "scand", 'T', "scand")
-			n.link(procFile(pid, "fd/7"), "anon_inode:[fanotify]")
-			n.write(procFile(pid, "fdinfo/7"), "pos:\t0\nfanotify flags:4 event-flags:8000\n"+
+			n.Link(procFile(pid, "fd/7"), "anon_inode:[fanotify]")
+			n.Write(procFile(pid, "fdinfo/7"), "pos:\t0\nfanotify flags:4 event-flags:8000\n"+
 				"fanotify mnt_id:1c mflags:0 mask:"+mask+" ignored_mask:0\n",
 				procFile(pid, "cgroup"), "0::/system.slice/scan.service\n")
 		}
-		go func() {
-			time.Sleep(2 * time.Second)
+		time.AfterFunc(2*time.Second, func() {
 			n.thread(22, 22, "cp", 'D', "fanotify_handle_event", 2)
-		}()
+		})
 		got, err := ReadTasks(t.Context(), n.processes(), 300*time.Millisecond)
 		must(t, err)
 		equal(t, "blocked", []BlockedTask{{

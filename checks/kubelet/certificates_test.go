@@ -3,6 +3,8 @@ package kubelet
 import (
 	"testing"
 	"time"
+
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 func TestReadCertificates(t *testing.T) {
@@ -63,9 +65,9 @@ func TestReadCertificates(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			h := newTree(t)
-			h.file(tc.files...)
-			got, err := ReadCertificates(t.Context(), h.root, tc.settings)
+			h := testkit.NewTree(t)
+			h.Write(tc.files...)
+			got, err := ReadCertificates(t.Context(), h.Root, tc.settings)
 			must(t, err)
 			equal(t, tc.want, got)
 		})

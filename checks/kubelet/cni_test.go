@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 const calico = `{"name":"k8s-pod-network","cniVersion":"0.3.1","plugins":[
@@ -96,9 +97,9 @@ func TestReadCNI(t *testing.T) {
 		{"a bridge, by a process that ended", bridged, crictl.RuntimeConfig{ConfDir: "/c", PID: 57}, whole},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			h := newTree(t)
-			h.file(tc.files...)
-			got, err := ReadCNI(t.Context(), h.root, tc.setup, 56)
+			h := testkit.NewTree(t)
+			h.Write(tc.files...)
+			got, err := ReadCNI(t.Context(), h.Root, tc.setup, 56)
 			must(t, err)
 			if tc.want.ConfDir == "" {
 				tc.want.ConfDir = "/etc/cni/net.d"

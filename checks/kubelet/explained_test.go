@@ -2,7 +2,6 @@ package kubelet
 
 import (
 	"encoding/json"
-	"flag"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -12,9 +11,9 @@ import (
 	"testing"
 
 	kubeletconfigv1beta1 "k8s.io/kubelet/config/v1beta1"
-)
 
-var update = flag.Bool("update", false, "write the defaults that the kubelet's type documents")
+	"github.com/kdiag/kdiag/internal/testkit"
+)
 
 // documented returns the defaults that the kubelet's type has in its comments, by field. They are in testdata, with the
 // line of go.mod that they are from: the source may be out of a user's reach.
@@ -24,19 +23,15 @@ func documented(t *testing.T) map[string]string {
 		Module   string
 		Defaults map[string]string
 	}
-	gomod, err := os.ReadFile("../../go.mod")
-	must(t, err)
-	module := regexp.MustCompile(`k8s\.io/kubelet v\S+`).FindString(string(gomod))
+	module := regexp.MustCompile(`k8s\.io/kubelet v\S+`).FindString(testkit.Read(t, "../../go.mod"))
 	const golden = "testdata/defaults.json"
-	if *update {
+	if *testkit.Update {
 		text, err := json.MarshalIndent(defaults{module, commented(t)}, "", "  ")
 		must(t, err)
 		must(t, os.WriteFile(golden, append(text, '\n'), 0o644))
 	}
-	text, err := os.ReadFile(golden)
-	must(t, err)
 	var got defaults
-	must(t, json.Unmarshal(text, &got))
+	must(t, json.Unmarshal([]byte(testkit.Read(t, golden)), &got))
 	if got.Module != module {
 		t.Errorf("%s is of %s, and go.mod has %s: write it anew with -update", golden, got.Module, module)
 	}
@@ -48,11 +43,9 @@ func commented(t *testing.T) map[string]string {
 	t.Helper()
 	method := reflect.ValueOf((*kubeletconfigv1beta1.KubeletConfiguration).DeepCopy).Pointer()
 	source, _ := runtime.FuncForPC(method).FileLine(method)
-	text, err := os.ReadFile(filepath.Join(filepath.Dir(source), "types.go"))
-	must(t, err)
 	all := map[string]string{}
 	field := regexp.MustCompile(`// Default: (.*)\n(?:\s*//.*\n)*.*json:"(\w+)`)
-	for _, m := range field.FindAllStringSubmatch(string(text), -1) {
+	for _, m := range field.FindAllStringSubmatch(testkit.Read(t, filepath.Join(filepath.Dir(source), "types.go")), -1) {
 		value := strings.Trim(strings.TrimSuffix(m[1], " (disabled)"), `"`)
 		all[m[2]] = valueText(strings.Replace(value, "nil", "", 1))
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/kubeletconfig"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // FuzzText has one text in the place of every file and answer, and of the value of a flag.
@@ -64,9 +65,7 @@ func FuzzText(f *testing.F) {
 		s.fill(&config.Config)
 		harmful(&s)
 		for _, text := range append(shown, s.Endpoint, s.CgroupDriver, s.Address, s.HealthzAddress) {
-			if text != oneLine(text) {
-				t.Errorf("%q is not fit to be shown", text)
-			}
+			testkit.Equal(t, "fit to be shown", oneLine(text), text)
 		}
 	})
 }

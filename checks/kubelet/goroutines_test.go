@@ -1,13 +1,14 @@
 package kubelet
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // TestAskGoroutines asks a kubelet and, where it refuses, an API server that both know the node by its certificate.
@@ -63,14 +64,12 @@ func TestAskGoroutines(t *testing.T) {
 			api.StartTLS()
 			defer api.Close()
 			n.settings.NodeName, n.settings.Kubeconfig = "worker-1", "/kubelet.conf"
-			n.file("kubelet.conf", kubeconfig(api.URL, embedded(certificate, key)), "ca.crt", authority.pem)
+			n.Write("kubelet.conf", kubeconfig(api.URL, embedded(certificate, key)), "ca.crt", authority.pem)
 			ctx, hung := t.Context(), tc.name == "hung"
 			if hung {
-				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeout(ctx, 50*time.Millisecond)
-				defer cancel()
+				ctx = testkit.Within(t, 50*time.Millisecond)
 			}
-			g, err := AskGoroutines(ctx, n.root, n.settings, n.given, tc.api != 0, 20)
+			g, err := AskGoroutines(ctx, n.Root, n.settings, n.given, tc.api != 0, 20)
 			text := ""
 			if err != nil {
 				text = strings.TrimPrefix(err.Error(), "asking the kubelet for its goroutines: ")

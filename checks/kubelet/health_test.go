@@ -2,7 +2,6 @@ package kubelet
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -17,13 +16,15 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 func quiet() *log.Logger { return log.New(io.Discard, "", 0) }
 
 // A node is a kubelet's HTTP for a test: the health port, the server with credentials, and the read-only port.
 type node struct {
-	tree
+	testkit.Tree
 	ping, server, readOnly *httptest.Server
 	answers                map[string]http.HandlerFunc // of server and readOnly
 	allow                  func(*http.Request) int     // the status for a request at server
@@ -54,7 +55,7 @@ func answer(status int, body string) http.HandlerFunc {
 func newNode(t *testing.T, i issuer) *node {
 	t.Helper()
 	n := &node{
-		tree: newTree(t), allow: func(*http.Request) int { return 200 }, settings: plain(),
+		Tree: testkit.NewTree(t), allow: func(*http.Request) int { return 200 }, settings: plain(),
 		answers: map[string]http.HandlerFunc{
 			"/healthz": answer(200, "ok"), "/healthz/syncloop": answer(200, "ok"),
 			"/metrics": answer(200, kubeletMetrics), "/configz": answer(200, `{"kubeletconfig":{"maxPods":110}}`),
@@ -108,7 +109,7 @@ func TestAskHealth(t *testing.T) {
 	certificate, key := authority.node()
 	needs := "the kubelet's server needs a token or a certificate, and none was given or found"
 	inCertDir := func(n *node) {
-		n.file("pki/kubelet-client-current.pem", certificate+key)
+		n.Write("pki/kubelet-client-current.pem", certificate+key)
 		n.settings.CertDir = "/pki"
 	}
 	for _, tc := range []struct {
@@ -128,8 +129,8 @@ func TestAskHealth(t *testing.T) {
 			}
 		}, "token", "", nil},
 		{"by the operator's certificate, and the sync loop stands", func(n *node) {
-			n.file("me.pem", certificate+key)
-			n.given.CertFile = n.root + "/me.pem"
+			n.Write("me.pem", certificate+key)
+			n.given.CertFile = n.Root + "/me.pem"
 			n.allow = knownByCertificate
 			n.answers["/healthz/syncloop"] = answer(500, "internal server error: sync Loop took longer than expected\n")
 		}, "certificate", "", func(_ *node, h *Health) { h.SyncLoop.Status = 500 }},
@@ -152,7 +153,7 @@ func TestAskHealth(t *testing.T) {
 		{"the node's newest certificate, not the expired one of its kubeconfig", func(n *node) {
 			inCertDir(n)
 			expired := time.Now().Add(-time.Hour)
-			n.file("kubelet.conf", kubeconfig("https://127.0.0.1:1",
+			n.Write("kubelet.conf", kubeconfig("https://127.0.0.1:1",
 				embedded(authority.pair("system:node:worker-1", expired.Add(-time.Hour), expired))))
 			n.settings.Kubeconfig, n.settings.RotateClient = "/kubelet.conf", true
 			n.allow = knownByCertificate
@@ -184,7 +185,7 @@ func TestAskHealth(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			n := newNode(t, authority)
 			tc.change(n)
-			got, err := AskHealth(t.Context(), n.root, n.settings, n.given)
+			got, err := AskHealth(t.Context(), n.Root, n.settings, n.given)
 			must(t, err)
 			want := Health{
 				Credential: tc.credential, Missing: tc.missing,
@@ -248,8 +249,7 @@ func TestAskHealthHangs(t *testing.T) {
 				return w.Result(), nil
 			}).client()
 			c.given = tc.given
-			ctx, cancel := context.WithTimeout(t.Context(), tc.lasts)
-			defer cancel()
+			ctx := testkit.Within(t, tc.lasts)
 			s := n.settings
 			if !tc.hung {
 				s.ReadOnlyAddress = ""
@@ -290,17 +290,17 @@ func TestOnNode(t *testing.T) {
 
 // TestAskPing asks for a kubelet that is not among the processes, at the port in its unit.
 func TestAskPing(t *testing.T) {
-	h := newTree(t)
-	if got, err := AskPing(t.Context(), h.root); !errors.Is(err, ErrNoNode) {
+	h := testkit.NewTree(t)
+	if got, err := AskPing(t.Context(), h.Root); !errors.Is(err, ErrNoNode) {
 		t.Fatalf("on a host without a kubelet's files: %+v, %v", got, err)
 	}
 	server := httptest.NewServer(answer(200, ""))
 	defer server.Close()
 	_, port, err := net.SplitHostPort(server.Listener.Addr().String())
 	must(t, err)
-	h.file("var/lib/kubelet/config.yaml", "healthzPort: 1\n",
+	h.Write("var/lib/kubelet/config.yaml", "healthzPort: 1\n",
 		"etc/systemd/system/kubelet.service", "[Service]\nExecStart=kubelet --healthz-port="+port+"\n")
-	got, err := AskPing(t.Context(), h.root)
+	got, err := AskPing(t.Context(), h.Root)
 	must(t, err)
 	want := Health{Ping: &Answer{URL: server.URL + "/healthz", Status: 200}, Missing: "no kubelet runs here"}
 	equal(t, want, got, cmpopts.IgnoreFields(Answer{}, "Took"))

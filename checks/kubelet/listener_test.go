@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // TestPortHeldByAStranger has the kubelet's ports be held by itself, by another program, and by processes of the
@@ -30,18 +32,18 @@ func TestPortHeldByAStranger(t *testing.T) {
 		{"900", "kubelet", "mnt:[2]", true},
 		{"900", "python3", "mnt:[1]", true},
 	} {
-		h := newTree(t)
-		h.process("812", "kubelet", "kubelet")
-		h.process(tc.pid, tc.comm, tc.comm)
-		h.file("proc/812/net/tcp", listens("00000000", n.settings.HealthzAddress), "proc/812/fd/1", "",
+		h := testkit.NewTree(t)
+		process(h, "812", "kubelet", "kubelet")
+		process(h, tc.pid, tc.comm, tc.comm)
+		h.Write("proc/812/net/tcp", listens("00000000", n.settings.HealthzAddress), "proc/812/fd/1", "",
 			"proc/812/net/tcp6", listens(strings.Repeat("0", 32), n.settings.Address))
-		h.link("socket:[77]", "proc/"+tc.pid+"/fd/3")
-		h.link(tc.mounts, "proc/"+tc.pid+"/ns/mnt")
+		h.Link("proc/"+tc.pid+"/fd/3", "socket:[77]")
+		h.Link("proc/"+tc.pid+"/ns/mnt", tc.mounts)
 		if tc.pid != "812" {
-			h.link("mnt:[1]", "proc/812/ns/mnt")
+			h.Link("proc/812/ns/mnt", "mnt:[1]")
 		}
 		n.requests.Store(0)
-		got, err := AskHealth(t.Context(), h.root, n.settings, n.given)
+		got, err := AskHealth(t.Context(), h.Root, n.settings, n.given)
 		must(t, err)
 		if !tc.stranger {
 			equal(t, []any{0, 200, 200}, []any{len(got.Holders), got.Ping.Status, got.SyncLoop.Status})

@@ -11,62 +11,26 @@ import (
 	"encoding/pem"
 	"math/big"
 	"net"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = testkit.Must
 
 // equal compares whole values.
 func equal(t *testing.T, want, got any, options ...cmp.Option) {
 	t.Helper()
-	if diff := cmp.Diff(want, got, options...); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
-	}
+	testkit.Equal(t, "values", want, got, options...)
 }
 
-// A tree is a host's root for a test.
-type tree struct {
-	t    *testing.T
-	root string
-}
-
-func newTree(t *testing.T) tree { return tree{t, t.TempDir()} }
-
-func (h tree) path(name string) string {
-	h.t.Helper()
-	name = filepath.Join(h.root, name)
-	must(h.t, os.MkdirAll(filepath.Dir(name), 0o755))
-	return name
-}
-
-// file makes files, of which each name is followed by the content. All may be run.
-func (h tree) file(namesAndTexts ...string) {
-	h.t.Helper()
-	for pair := range slices.Chunk(namesAndTexts, 2) {
-		must(h.t, os.WriteFile(h.path(pair[0]), []byte(pair[1]), 0o755))
-	}
-}
-
-func (h tree) link(target, name string) {
-	h.t.Helper()
-	must(h.t, os.Symlink(target, h.path(name)))
-}
-
-func (h tree) process(pid, comm string, argv ...string) {
-	h.t.Helper()
-	h.file("proc/"+pid+"/comm", comm+"\n", "proc/"+pid+"/cmdline", strings.Join(append(argv, ""), "\x00"),
+func process(h testkit.Tree, pid, comm string, argv ...string) {
+	h.Helper()
+	h.Write("proc/"+pid+"/comm", comm+"\n", "proc/"+pid+"/cmdline", strings.Join(append(argv, ""), "\x00"),
 		"proc/"+pid+"/status", "Name:\t"+comm+"\nNSpid:\t"+pid+"\n", "etc/hostname", "Worker-1\n")
 }
 

@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // apiserver serves like one: its certificate is for that time, it knows nodes by their certificate, and its clock is
@@ -92,14 +94,14 @@ func TestAskServer(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			h := newTree(t)
-			h.file("kubelet.conf", kubeconfig(tc.url, tc.user), "ca.crt", authority.pem, "n.pem", certificate+key)
+			h := testkit.NewTree(t)
+			h.Write("kubelet.conf", kubeconfig(tc.url, tc.user), "ca.crt", authority.pem, "n.pem", certificate+key)
 			settings := Settings{Kubeconfig: "/kubelet.conf", NodeName: "worker-1"}
 			if tc.want.NodeGone {
 				settings.NodeName = "deleted"
 			}
 			connections.Store(0)
-			got, err := AskServer(t.Context(), h.root, settings)
+			got, err := AskServer(t.Context(), h.Root, settings)
 			must(t, err)
 			if n := connections.Load(); tc.want.Reachable && n != 1 {
 				t.Errorf("%d connections", n)
@@ -125,9 +127,9 @@ func TestAskServerCannot(t *testing.T) {
 		kubeconfig("nowhere", "token: x"):   "/kubelet.conf names a server that is not a URL",
 		kubeconfig("https://a", "token: x"): "/ca.crt does not exist",
 	} {
-		h := newTree(t)
-		h.file("kubelet.conf", text)
-		_, err := AskServer(t.Context(), h.root, Settings{Kubeconfig: "/kubelet.conf"})
+		h := testkit.NewTree(t)
+		h.Write("kubelet.conf", text)
+		_, err := AskServer(t.Context(), h.Root, Settings{Kubeconfig: "/kubelet.conf"})
 		equal(t, "asking the API server: "+want, fmt.Sprint(err))
 	}
 	_, err := AskServer(t.Context(), t.TempDir(), Settings{})

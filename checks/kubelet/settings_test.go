@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // plain are the settings of a kubelet that was given none.
@@ -132,13 +134,13 @@ func TestReadSettings(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			h := newTree(t)
-			h.process("812", "kubelet", append([]string{"kubelet"}, strings.Fields(tc.args)...)...)
+			h := testkit.NewTree(t)
+			process(h, "812", "kubelet", append([]string{"kubelet"}, strings.Fields(tc.args)...)...)
 			if tc.name == "K3s" {
-				h.process("812", "k3s-server", strings.Fields(tc.args)...)
+				process(h, "812", "k3s-server", strings.Fields(tc.args)...)
 			}
-			h.file(tc.files...)
-			got, err := ReadSettings(t.Context(), h.root, 812)
+			h.Write(tc.files...)
+			got, err := ReadSettings(t.Context(), h.Root, 812)
 			want := plain()
 			tc.change(&want)
 			if whole := len(want.Problems) == 0 || tc.name == "K3s"; (err == nil) != whole {
@@ -147,33 +149,31 @@ func TestReadSettings(t *testing.T) {
 			equal(t, want, got)
 		})
 	}
-	h := newTree(t)
-	h.process("812", "nginx", "nginx")
-	_, err := ReadSettings(t.Context(), h.root, 812)
-	if err == nil || !strings.HasPrefix(err.Error(), "reading the kubelet's arguments: no kubelet") {
-		t.Errorf("of another process: error %v", err)
-	}
+	h := testkit.NewTree(t)
+	process(h, "812", "nginx", "nginx")
+	_, err := ReadSettings(t.Context(), h.Root, 812)
+	testkit.Failed(t, "of another process", err, "reading the kubelet's arguments: no kubelet")
 }
 
 // TestNamespaces has a kubelet in the UTS and network namespaces of this process, and one in others: its host name is
 // not known, and nothing is asked.
 func TestNamespaces(t *testing.T) {
-	h := newTree(t)
+	h := testkit.NewTree(t)
 	for _, kind := range []string{"uts", "net"} {
 		own, err := os.Readlink("/proc/self/ns/" + kind)
 		must(t, err)
-		h.link(own, "proc/7/ns/"+kind)
-		h.link(kind+":[1]", "proc/8/ns/"+kind)
+		h.Link("proc/7/ns/"+kind, own)
+		h.Link("proc/8/ns/"+kind, kind+":[1]")
 	}
 	want, err := os.Hostname()
 	must(t, err)
-	equal(t, want, hostName(h.root, 7))
-	equal(t, "", hostName(h.root, 8)+hostName(h.root, 9))
-	equal(t, false, otherNetwork(h.root, 7))
+	equal(t, want, hostName(h.Root, 7))
+	equal(t, "", hostName(h.Root, 8)+hostName(h.Root, 9))
+	equal(t, false, otherNetwork(h.Root, 7))
 	s := plain()
 	s.PID, s.Kubeconfig = 8, "/kubelet.conf"
-	_, errHealth := AskHealth(t.Context(), h.root, s, Credentials{})
-	_, errServer := AskServer(t.Context(), h.root, s)
+	_, errHealth := AskHealth(t.Context(), h.Root, s, Credentials{})
+	_, errServer := AskServer(t.Context(), h.Root, s)
 	if !errors.Is(errHealth, errOtherNetwork) || !errors.Is(errServer, errOtherNetwork) {
 		t.Errorf("errors %v, %v", errHealth, errServer)
 	}
@@ -190,12 +190,12 @@ func TestParsePods(t *testing.T) {
 		`{"name":"c","restartCount":7,"state":{"waiting":{"reason":"CrashLoopBackOff"}},"lastState":{"terminated":` +
 		`{"exitCode":137,"reason":"OOMKilled","finishedAt":"2026-11-28T18:29:59Z"}}},{"name":"d","state":{"running":{}}}]}}`
 	const taken = `{"spec":{},"status":{"phase":"Running","podIPs":[{"ip":"10.1.0.7"},{"ip":"10.1.0.8"}]}}`
-	h := newTree(t)
-	h.file("proc/1/net/fib_trie", "Local:\n  +-- 10.1.0.0/24 2 0 2\n     |-- 10.1.0.0\n        /24 link UNICAST\n"+
+	h := testkit.NewTree(t)
+	h.Write("proc/1/net/fib_trie", "Local:\n  +-- 10.1.0.0/24 2 0 2\n     |-- 10.1.0.0\n        /24 link UNICAST\n"+
 		"     |-- 10.1.0.8\n        /32 host LOCAL\n     |-- 10.1.0.255\n        /32 link BROADCAST\n")
 	pods, err := parsePods([]byte(`{"kind":"PodList","items":[`+hooked+`,`+
 		strings.ReplaceAll(hooked, "postStart", "preStop")+`,`+fails+`,`+taken+`,`+
-		strings.Replace(taken, "{}", `{"hostNetwork":true}`, 1)+`]}`), localAddresses(h.root))
+		strings.Replace(taken, "{}", `{"hostNetwork":true}`, 1)+`]}`), localAddresses(h.Root))
 	must(t, err)
 	equal(t, "c", pods[0].Hooked)
 	equal(t, "", pods[1].Hooked)
