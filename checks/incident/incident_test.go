@@ -2,18 +2,14 @@ package incident
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/rogpeppe/go-internal/txtar"
-
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // at is a time of the day of the stories and the recorded cases; - is none.
@@ -67,49 +63,39 @@ func words(t checks.Transition) string {
 }
 
 func TestTracker(t *testing.T) {
-	archive, err := txtar.ParseFile("testdata/stories.txtar")
-	if err != nil || len(archive.Files) < 9 {
-		t.Fatalf("%d stories: %v", len(archive.Files), err)
-	}
-	for _, story := range archive.Files {
-		t.Run(story.Name, func(t *testing.T) {
-			tracker := New()
-			var all []checks.Transition
-			var got strings.Builder
-			for line := range strings.Lines(string(story.Data)) {
-				if strings.HasPrefix(line, ">") {
-					continue
+	testkit.Archive(t, "testdata/stories.txtar", func(t *testing.T, story string) string {
+		tracker := New()
+		var all []checks.Transition
+		var got strings.Builder
+		for line := range strings.Lines(story) {
+			if strings.HasPrefix(line, ">") {
+				continue
+			}
+			got.WriteString(line)
+			if line == "active\n" {
+				for _, a := range tracker.Active() {
+					fmt.Fprintf(&got, "> %s, %s, of %d kept\n", words(a), a.Severity, len(tracker.causes))
 				}
-				got.WriteString(line)
-				if line == "active\n" {
-					for _, a := range tracker.Active() {
-						fmt.Fprintf(&got, "> %s, %s, of %d kept\n", words(a), a.Severity, len(tracker.causes))
-					}
-					continue
-				}
-				if line == "restart\n" {
-					before := tracker.Active()
-					tracker = New()
-					tracker.Resume(all)
-					if diff := cmp.Diff(before, tracker.Active()); diff != "" {
-						t.Errorf("active before and after the restart:\n%s", diff)
-					}
-					continue
-				}
-				r, began := look(line)
-				for _, changed := range tracker.Update(r, began) {
-					all = append(all, changed)
-					got.WriteString("> " + words(changed) + "\n")
-					if !changed.Noticed.Equal(r.GeneratedAt) {
-						t.Errorf("%s was noticed at %v", words(changed), changed.Noticed)
-					}
+				continue
+			}
+			if line == "restart\n" {
+				before := tracker.Active()
+				tracker = New()
+				tracker.Resume(all)
+				testkit.Equal(t, "active before and after the restart", before, tracker.Active())
+				continue
+			}
+			r, began := look(line)
+			for _, changed := range tracker.Update(r, began) {
+				all = append(all, changed)
+				got.WriteString("> " + words(changed) + "\n")
+				if !changed.Noticed.Equal(r.GeneratedAt) {
+					t.Errorf("%s was noticed at %v", words(changed), changed.Noticed)
 				}
 			}
-			if diff := cmp.Diff(string(story.Data), got.String()); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-		})
-	}
+		}
+		return got.String()
+	})
 }
 
 // TestBegan dates causes in the recorded cases of package causes, which were looked at at 03:09:26: of a case, a cause,
@@ -133,11 +119,9 @@ func TestBegan(t *testing.T) {
 		shim_stuck ShimStuck - 4m - nothing dates it
 		runtime_slow RuntimeSlow - - -`) {
 		words := strings.Fields(line)
-		text, err := os.ReadFile("../causes/testdata/" + words[0] + "/facts.json")
 		var in facts.Input
-		if err = errors.Join(err, json.Unmarshal(text, &in)); err != nil {
-			t.Fatal(err)
-		}
+		text := testkit.Read(t, "../causes/testdata/"+words[0]+"/facts.json")
+		testkit.Must(t, json.Unmarshal([]byte(text), &in))
 		if ago, err := time.ParseDuration(words[3]); err == nil {
 			in.Node.Health.Value.Metrics.PLEGLastSeen = in.Now.Add(-ago)
 		}

@@ -3,7 +3,6 @@ package judge
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -13,15 +12,14 @@ import (
 	"testing"
 	"unicode"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/causes"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/redact"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
-var update = flag.Bool("update", false, "rewrite the recorded reports, what is found in testdata, and docs/truth.md")
+var must, equal = testkit.Must, testkit.Equal
 
 // gallery returns the recorded cases by folder, each read anew: one for each cause, beside its page, and those of this
 // package that show none.
@@ -57,17 +55,8 @@ func decode(text []byte, into any) error {
 	return decoder.Decode(into)
 }
 
-func encode(t testing.TB, v any) []byte {
-	t.Helper()
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	if err := e.Encode(v); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
-}
+// encode writes a document.
+func encode(t testing.TB, v any) string { return testkit.JSON(t, v, "  ") }
 
 // TestRecordedCases judges each recorded case and compares the report with the recorded one, with that of the same
 // facts after a way through JSON, and with that of facts out of a bundle.
@@ -90,34 +79,13 @@ func TestRecordedCases(t *testing.T) {
 			report := NewReport(checks.Header{Host: "node-7", KdiagVersion: "test"}, in)
 			checkReport(t, report)
 			checkTexts(t, report)
-			compareFile(t, filepath.Join(dir, "report.json"), encode(t, report))
+			testkit.Golden(t, filepath.Join(dir, "report.json"), encode(t, report))
 			var again facts.Input
-			if err := decode(encode(t, in), &again); err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(report, NewReport(report.Header, &again)); diff != "" {
-				t.Errorf("after a way through JSON: %s", diff)
-			}
+			must(t, decode([]byte(encode(t, in)), &again))
+			equal(t, "after a way through JSON", report, NewReport(report.Header, &again))
 			checkRedacted(t, redact.Standard, in, report)
 			checkRedacted(t, redact.Strict, in, report)
 		})
-	}
-}
-
-// compareFile compares a text with a file, which -update writes.
-func compareFile(t *testing.T, file string, got []byte) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(file, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s (-has +is; run with -update):\n%s", file, diff)
 	}
 }
 
@@ -219,7 +187,7 @@ func TestControlCharactersNeverLeave(t *testing.T) {
 			NewReport(checks.Header{Host: hostile}, f),
 			NewRuntimeProbe(checks.Header{}, f), NewRelistBenchmark(checks.Header{}, f),
 		} {
-			text := strings.ReplaceAll(string(encode(t, document)), "\n", " ")
+			text := strings.ReplaceAll(encode(t, document), "\n", " ")
 			if control.MatchString(text) || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
 				t.Errorf("%s: %q leaves: %s", name, control.FindString(text), text)
 			}

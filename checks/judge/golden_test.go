@@ -2,44 +2,26 @@ package judge
 
 import (
 	"fmt"
-	"os"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/rogpeppe/go-internal/txtar"
-
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/canary"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // golden compares the lines of each file of an archive that begin with ">" with what find makes of those before them.
 // -update rewrites them.
 func golden(t *testing.T, path string, find func(t *testing.T, lines string) string) {
 	t.Helper()
-	archive, err := txtar.ParseFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, c := range archive.Files {
-		t.Run(c.Name, func(t *testing.T) {
-			lines, want, _ := strings.Cut("\n"+string(c.Data), "\n>")
-			lines = strings.TrimPrefix(lines+"\n", "\n")
-			got := find(t, lines)
-			archive.Files[i].Data = []byte(lines + got)
-			if diff := cmp.Diff(">"+want, got); diff != "" && !*update {
-				t.Error(diff)
-			}
-		})
-	}
-	if *update {
-		if err := os.WriteFile(path, txtar.Format(archive), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	testkit.Archive(t, path, func(t *testing.T, text string) string {
+		lines, _, _ := strings.Cut("\n"+text, "\n>")
+		lines = strings.TrimPrefix(lines+"\n", "\n")
+		return lines + find(t, lines)
+	})
 }
 
 // setPaths applies lines of PATH = VALUE to what a pointer points to.

@@ -79,9 +79,7 @@ func readLog(t *testing.T, text string) *journal.Report {
 		opts.Inputs = []journal.Input{{Kind: journal.Stream, Path: "-", Reader: strings.NewReader(log.String())}}
 	}
 	r, err := journal.Read(t.Context(), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	Journal(r)
 	return r
 }
@@ -116,9 +114,7 @@ func writeLines(t *testing.T, log *strings.Builder, line string) {
 		_, err := fmt.Fscan(args, &a, &b)
 		beside, _ := args.ReadString(0)
 		beside = strings.TrimSpace(beside)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if verb == "skip" {
 			skip(a, b, beside)
 			break

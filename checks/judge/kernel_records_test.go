@@ -17,9 +17,7 @@ import (
 // a signature, and kdiag journal says what it means for the node.
 func TestKernelRecords(t *testing.T) {
 	file, err := txtar.ParseFile("testdata/kernel_records.txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	supports := map[string][]string{}
 	for _, s := range signature.Catalogue() {
 		supports[s.Code] = s.Implies

@@ -36,19 +36,20 @@ func node(t testing.TB, lines string) *facts.Input {
 	t.Helper()
 	in := readCase("testdata/healthy")
 	in.Summary = nil
-	if err := change(in, lines); err != nil {
-		t.Fatal(err)
-	}
+	must(t, change(in, lines))
 	if in.Measurement != nil && in.Summary == nil {
 		in.Summarize()
 	}
 	return in
 }
 
+// A scenario is a node of testdata/scenarios, and what is wanted of it.
+type scenario struct{ name, lines, want string }
+
 // scenarios returns the nodes of testdata/scenarios, and the lines that they define by name.
-var scenarios = sync.OnceValues(func() ([]txtar.File, map[string]string) {
+var scenarios = sync.OnceValues(func() ([]scenario, map[string]string) {
 	paths, _ := filepath.Glob("testdata/scenarios/*.txtar") // the pattern is good
-	var files []txtar.File
+	var all []scenario
 	defined := map[string]string{}
 	for _, path := range paths {
 		archive, err := txtar.ParseFile(path)
@@ -59,11 +60,12 @@ var scenarios = sync.OnceValues(func() ([]txtar.File, map[string]string) {
 			if name, ok := strings.CutPrefix(s.Name, "define "); ok {
 				defined[name] = string(s.Data)
 			} else {
-				files = append(files, s)
+				lines, want, _ := strings.Cut("\n"+string(s.Data), "\n> ")
+				all = append(all, scenario{s.Name, lines, want})
 			}
 		}
 	}
-	return files, defined
+	return all, defined
 })
 
 // change applies lines to the facts.

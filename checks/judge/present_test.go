@@ -17,9 +17,7 @@ func TestPresent(t *testing.T) {
 		moments, log, _ := strings.Cut(lines, "\nNov ")
 		for at := range strings.FieldsSeq(strings.ReplaceAll(moments, "at ", "")) {
 			now, err := time.Parse(time.DateTime, "2026-11-22 "+at)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			var until strings.Builder
 			for line := range strings.Lines("Nov " + log) {
 				if line[len("Nov 22 "):][:len(at)] <= at {
@@ -32,9 +30,7 @@ func TestPresent(t *testing.T) {
 				Inputs: []journal.Input{{Kind: journal.Stream, Reader: strings.NewReader(until.String())}},
 				Now:    func() time.Time { return now }, Local: time.UTC,
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			r := NewReport(checks.Header{}, in)
 			found += fmt.Sprintf("> %s %s\n", at, finds(r))
 			for _, c := range r.Causes {

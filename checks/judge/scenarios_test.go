@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -19,20 +18,20 @@ import (
 	"github.com/kdiag/kdiag/checks/collect"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/redact"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // TestScenarios judges the nodes of testdata/scenarios, which nodes.txtar describes, and compares what is found.
 func TestScenarios(t *testing.T) {
-	files, _ := scenarios()
-	for _, s := range files {
-		t.Run(s.Name, func(t *testing.T) {
-			lines, want, _ := strings.Cut("\n"+string(s.Data), "\n> ")
-			in := node(t, lines)
+	all, _ := scenarios()
+	for _, s := range all {
+		t.Run(s.name, func(t *testing.T) {
+			in := node(t, s.lines)
 			report := NewReport(checks.Header{}, in)
 			checkReport(t, report)
 			checkTexts(t, report)
-			for line := range strings.SplitSeq(strings.TrimSpace(want), "\n> ") {
-				if diff := compare(t, lines, in, report, line); diff != "" {
+			for line := range strings.SplitSeq(strings.TrimSpace(s.want), "\n> ") {
+				if diff := compare(t, s.lines, in, report, line); diff != "" {
 					t.Errorf("%s:\n%s", line, diff)
 				}
 			}
@@ -48,18 +47,13 @@ func TestChecks(t *testing.T) {
 	for _, r := range results(judged(nil)) {
 		shown[r.ID] = map[checks.Status]bool{}
 	}
-	files, _ := scenarios()
-	for _, s := range files {
-		lines, _, _ := strings.Cut("\n"+string(s.Data), "\n> ")
-		for _, r := range results(judged(node(t, lines))) {
+	all, _ := scenarios()
+	for _, s := range all {
+		for _, r := range results(judged(node(t, s.lines))) {
 			shown[r.ID][r.Status] = true
 		}
 	}
-	doc, err := os.ReadFile("../../docs/checks.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	list, _, _ := strings.Cut(string(doc), "\n# Looks\n")
+	list, _, _ := strings.Cut(testkit.Read(t, "../../docs/checks.md"), "\n# Looks\n")
 	for id, s := range shown {
 		if !s[checks.StatusOK] || len(s) < 3 || !strings.Contains(list, "\n## "+id+"\n") {
 			t.Errorf("%s is shown as %v only, or is not in docs/checks.md", id, s)
@@ -90,10 +84,9 @@ func TestAdvisoriesShow(t *testing.T) {
 	for _, in := range gallery() {
 		add(NewReport(checks.Header{}, in))
 	}
-	files, _ := scenarios()
-	for _, s := range files {
-		lines, _, _ := strings.Cut("\n"+string(s.Data), "\n> ")
-		add(NewReport(checks.Header{}, node(t, lines)))
+	all, _ := scenarios()
+	for _, s := range all {
+		add(NewReport(checks.Header{}, node(t, s.lines)))
 	}
 	for _, a := range advisories.All() {
 		shows, hides := a.Seen == "", a.Seen == ""
@@ -112,20 +105,13 @@ func TestAdvisoriesShow(t *testing.T) {
 func checkRedacted(t *testing.T, level redact.Level, in *facts.Input, report *checks.Report) {
 	t.Helper()
 	text, err := json.Marshal(in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var redacted bytes.Buffer
-	if _, err := redact.New(level, collect.Names(in)).Copy(&redacted, bytes.NewReader(text), redact.JSON); err != nil {
-		t.Fatal(err)
-	}
+	_, err = redact.New(level, collect.Names(in)).Copy(&redacted, bytes.NewReader(text), redact.JSON)
+	must(t, err)
 	var again facts.Input
-	if err := json.Unmarshal(redacted.Bytes(), &again); err != nil {
-		t.Fatal(err)
-	}
-	if diff := gocmp.Diff(essence(report), essence(NewReport(checks.Header{}, &again))); diff != "" {
-		t.Errorf("out of a bundle (%s): %s", level, diff)
-	}
+	must(t, json.Unmarshal(redacted.Bytes(), &again))
+	equal(t, "out of a bundle: "+string(level), essence(report), essence(NewReport(checks.Header{}, &again)))
 }
 
 // essence is what two reports must have in common of which one has pseudonyms.

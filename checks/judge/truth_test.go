@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"maps"
@@ -20,6 +19,7 @@ import (
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/causes"
 	"github.com/kdiag/kdiag/checks/facts"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 var importFrom = flag.String("import", "", "pack the runs in this folder into testdata/truth")
@@ -152,9 +152,7 @@ func isSubject(s checks.Subject, names []string) bool {
 func TestTruth(t *testing.T) {
 	const folder = "testdata/truth"
 	if *importFrom != "" {
-		if err := errors.Join(os.MkdirAll(folder, 0o755), pack(*importFrom, folder)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(folder, 0o755), pack(*importFrom, folder))
 	}
 	var all []ruling
 	recorded := gallery()
@@ -168,26 +166,23 @@ func TestTruth(t *testing.T) {
 		}
 	}
 	promised := promise(t)
-	files, _ := scenarios()
-	for _, s := range files {
-		lines, _, _ := strings.Cut("\n"+string(s.Data), "\n> ")
-		want, ok := promised[s.Name]
-		if control := strings.HasPrefix(s.Name, "control: "); ok || control {
-			r := rule("recorded: "+s.Name, want, nil, node(t, lines))
+	nodes, _ := scenarios()
+	for _, s := range nodes {
+		want, ok := promised[s.name]
+		if control := strings.HasPrefix(s.name, "control: "); ok || control {
+			r := rule("recorded: "+s.name, want, nil, node(t, s.lines))
 			if r.want == anyEffect {
 				r.right, r.want, r.groups["wanted cause"] = !r.healthy, "anything", "an effect, and no known cause"
 			}
 			all = append(all, r)
 		}
-		delete(promised, s.Name)
+		delete(promised, s.name)
 	}
 	cases := len(all)
 	paths, _ := filepath.Glob(folder + "/*.zst") // which is good
 	for _, path := range paths {
 		r, err := readRun(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		all = append(all, rule("real: "+r.Fault, r.Want, r.Culprits, &r.Facts))
 		name := strings.TrimSuffix(filepath.Base(path), ".json.zst")
 		if want, ok := promised[name]; ok && !slices.Equal(want, r.Want) {
@@ -212,7 +207,7 @@ func TestTruth(t *testing.T) {
 	if controls < 50 {
 		t.Errorf("%d controls", controls)
 	}
-	compareFile(t, "../../docs/truth.md", truthPage(t, all, cases))
+	testkit.Golden(t, "../../docs/truth.md", truthPage(t, all, cases))
 }
 
 // anyEffect stands for any finding: that the node is not HEALTHY is all that is wanted.
@@ -220,11 +215,7 @@ const anyEffect = "effect"
 
 // promise reads testdata/promise.txt: the faults on which kdiag may never again say HEALTHY, by their cases.
 func promise(t *testing.T) map[string][]string {
-	text, err := os.ReadFile("testdata/promise.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rows, _ := strings.Cut(string(text), "\n\n")
+	_, rows, _ := strings.Cut(testkit.Read(t, "testdata/promise.txt"), "\n\n")
 	promised := map[string][]string{}
 	for row := range strings.Lines(rows) {
 		f := strings.Split(strings.TrimSpace(row), " | ")
@@ -238,7 +229,7 @@ func promise(t *testing.T) map[string][]string {
 
 // truthPage makes the page of all rulings, of which the first are of the recorded cases, and compares them with the
 // goals.
-func truthPage(t *testing.T, all []ruling, cases int) []byte {
+func truthPage(t *testing.T, all []ruling, cases int) string {
 	t.Helper()
 	var doc, wrong bytes.Buffer
 	fmt.Fprintf(&doc, `# How often the first cause is right
@@ -316,5 +307,5 @@ critical cause on one without.
 		wrong.WriteString("None.\n")
 	}
 	fmt.Fprintf(&doc, "\n## Wrong\n\n%s", wrong.String())
-	return doc.Bytes()
+	return doc.String()
 }
