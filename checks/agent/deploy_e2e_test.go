@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -16,6 +15,7 @@ import (
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/journal"
 )
 
@@ -44,12 +44,11 @@ func TestEndToEndNodeExporter(t *testing.T) {
 	m, dir := NewMetrics("v1.2.3", false), t.TempDir()
 	look(t, m, sick)
 	must(t, m.WriteTextfile(dir))
-	text, err := os.ReadFile(dir + "/kdiag.prom")
-	must(t, err)
+	text := testkit.Read(t, dir+"/kdiag.prom")
 	exporter := nodebox.StartServer(t, "prometheus-node-exporter", "--collector.disable-defaults", "--collector.textfile",
 		"--collector.textfile.directory="+dir)
 	exporter.Await(t, "/metrics", func(page string) bool {
-		return strings.Contains(page, "node_textfile_scrape_error 0\n") && strings.Contains(page, string(text))
+		return strings.Contains(page, "node_textfile_scrape_error 0\n") && strings.Contains(page, text)
 	})
 }
 
@@ -98,14 +97,12 @@ func TestEndToEndPrometheus(t *testing.T) {
 // dashboardQueries returns the queries of a dashboard, with Grafana's variables filled in.
 func dashboardQueries(t *testing.T, name string) []string {
 	t.Helper()
-	text, err := os.ReadFile(deploy + name)
-	must(t, err)
 	var dashboard struct {
 		Panels []struct {
 			Targets []struct{ Expr string }
 		}
 	}
-	must(t, json.Unmarshal(text, &dashboard))
+	must(t, json.Unmarshal([]byte(testkit.Read(t, deploy+name)), &dashboard))
 	var all []string
 	for _, p := range dashboard.Panels {
 		for _, target := range p.Targets {

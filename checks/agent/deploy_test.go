@@ -3,6 +3,8 @@ package agent
 import (
 	stdcmp "cmp"
 	"encoding/json"
+	"fmt"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -12,16 +14,16 @@ import (
 	"text/template"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 const (
@@ -55,11 +57,7 @@ func decode(t *testing.T, manifests string) (objects int, agent *appsv1.DaemonSe
 // render executes a chart's templates with its values and others, with the few functions of Helm that they use.
 func render(t *testing.T, dir string, others string) string {
 	t.Helper()
-	read := func(name string) string {
-		text, err := os.ReadFile(dir + "/" + name)
-		must(t, err)
-		return string(text)
-	}
+	read := func(name string) string { return testkit.Read(t, dir+"/"+name) }
 	var values, meta map[string]any
 	must(t, yaml.UnmarshalStrict([]byte(read("values.yaml")), &values))
 	must(t, yaml.Unmarshal([]byte(others), &values))
@@ -114,50 +112,32 @@ func TestChart(t *testing.T) {
 	for _, name := range []string{
 		"namespace", "rbac", "daemonset", "components/own-node/policy", "components/podmonitor/podmonitor",
 	} {
-		text, err := os.ReadFile(manifests + "/" + name + ".yaml")
-		must(t, err)
-		want = append(want, string(text))
+		want = append(want, testkit.Read(t, manifests+"/"+name+".yaml"))
 	}
 	const command = "kdiag agent --host-root=/host --data-dir=/var/lib/kdiag --listen=[$(POD_IP)]:9478 --publish " +
 		"--node-name=$(NODE_NAME) --serve-captures --captures-token=/etc/kdiag/token"
 	_, installed := decode(t, strings.Join(want, "\n---\n"))
 	run := installed.Spec.Template.Spec.Containers[0]
-	if diff := cmp.Diff(command, strings.Join(append(run.Command, run.Args...), " ")); diff != "" {
-		t.Error(diff)
-	}
+	equal(t, "the command", command, strings.Join(append(run.Command, run.Args...), " "))
 	kustomized := byName(strings.Join(want, "\n---\n"))
 	delete(kustomized, "Namespace kdiag")
-	rules, err := os.ReadFile("../../deploy/prometheus/rules.yaml")
-	must(t, err)
 	var spec any
-	must(t, yaml.UnmarshalStrict(rules, &spec))
+	must(t, yaml.UnmarshalStrict([]byte(testkit.Read(t, "../../deploy/prometheus/rules.yaml")), &spec))
 	const all = "{ownNode: true, podMonitor: {enabled: true, labels: {}}, " +
 		"prometheusRule: {enabled: true, labels: {a: b}}, " +
 		"networkPolicy: {enabled: true, from: [{podSelector: {}}]}}"
 	got := byName(render(t, "../../deploy/helm/kdiag", all))
 	rule := got["PrometheusRule kdiag"].(map[string]any)
-	if diff := cmp.Diff(spec, rule["spec"]); diff != "" {
-		t.Error(diff)
-	}
+	equal(t, "the rules", spec, rule["spec"])
 	rule["metadata"].(map[string]any)["labels"] = map[string]any{"app.kubernetes.io/name": "kdiag"}
 	alone, err := yaml.Marshal(rule)
 	must(t, err)
 	const file = "../../deploy/prometheus/prometheusrule.yaml"
 	const why = "# rules.yaml for the Prometheus Operator, made of it: go test ./checks/agent -run TestChart -update\n"
-	alone = append([]byte(why), alone...)
-	if *update {
-		must(t, os.WriteFile(file, alone, 0o644))
-	}
-	old, err := os.ReadFile(file)
-	must(t, err)
-	if diff := cmp.Diff(string(alone), string(old)); diff != "" {
-		t.Error(diff)
-	}
+	testkit.Golden(t, file, why+string(alone))
 	delete(got, "PrometheusRule kdiag")
 	delete(got, "NetworkPolicy kdiag")
-	if diff := cmp.Diff(kustomized, got); diff != "" {
-		t.Error(diff)
-	}
+	equal(t, "the chart", kustomized, got)
 	// What is not asked for is not there, and each value gets to its place.
 	const some = "{image: {repository: r/k, tag: v1, pullPolicy: Always, pullSecrets: [{name: s}]}, " +
 		"args: [--interval=1m], resourceQuota: false, priorityClassName: '', tolerations: []}"
@@ -183,12 +163,11 @@ func TestNodeProblemDetector(t *testing.T) {
 			Args                     []string
 		}
 	}
-	text, err := os.ReadFile("../../deploy/node-problem-detector/kdiag.json")
-	must(t, err)
-	must(t, json.Unmarshal(text, &got))
+	must(t, json.Unmarshal([]byte(testkit.Read(t, "../../deploy/node-problem-detector/kdiag.json")), &got))
 	c, r := got.PluginConfig, got.Rules[0]
 	limits := [3]time.Duration{}
 	for i, text := range []string{strings.TrimPrefix(r.Args[2], "--timeout="), r.Timeout, c.Interval} {
+		var err error
 		limits[i], err = time.ParseDuration(text)
 		must(t, err)
 	}
@@ -198,103 +177,74 @@ func TestNodeProblemDetector(t *testing.T) {
 	}
 }
 
-// The fields of the objects of other projects that the recipes use. docs/recipes.md says where they are from.
-type (
-	object struct {
-		metav1.TypeMeta   `json:",inline"`
-		metav1.ObjectMeta `json:"metadata"`
+// recipeFields are those of the objects of other projects that the recipes use, with the kinds of their values.
+// docs/recipes.md says where they are from.
+var recipeFields = map[string]string{
+	"node-readiness.yaml": `.apiVersion:string .kind:string .metadata.name:string
+		.spec.conditions[].defaultStatus:string .spec.conditions[].requiredStatus:string .spec.conditions[].type:string
+		.spec.enforcementMode:string .spec.nodeSelector.matchLabels.kubernetes.io/os:string
+		.spec.taint.effect:string .spec.taint.key:string`,
+	"cluster-api.yaml": `.apiVersion:string .kind:string .metadata.name:string .metadata.namespace:string
+		.spec.checks.unhealthyNodeConditions[].status:string
+		.spec.checks.unhealthyNodeConditions[].timeoutSeconds:float64
+		.spec.checks.unhealthyNodeConditions[].type:string .spec.clusterName:string
+		.spec.remediation.triggerIf.unhealthyLessThanOrEqualTo:string
+		.spec.selector.matchExpressions[].key:string .spec.selector.matchExpressions[].operator:string`,
+	"nvsentinel.yaml": `.global.kubernetesObjectMonitor.enabled:bool
+		.kubernetes-object-monitor.policies[].enabled:bool
+		.kubernetes-object-monitor.policies[].healthEvent.componentClass:string
+		.kubernetes-object-monitor.policies[].healthEvent.errorCode[]:string
+		.kubernetes-object-monitor.policies[].healthEvent.isFatal:bool
+		.kubernetes-object-monitor.policies[].healthEvent.message:string
+		.kubernetes-object-monitor.policies[].healthEvent.recommendedAction:string
+		.kubernetes-object-monitor.policies[].name:string
+		.kubernetes-object-monitor.policies[].predicate.expression:string
+		.kubernetes-object-monitor.policies[].resource.group:string
+		.kubernetes-object-monitor.policies[].resource.kind:string
+		.kubernetes-object-monitor.policies[].resource.version:string`,
+	"nodes.gotemplate": "", // TestNodesTemplate
+}
+
+// addFields adds the paths of all values below one.
+func addFields(to map[string]bool, path string, v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		for name, inner := range v {
+			addFields(to, path+"."+name, inner)
+		}
+	case []any:
+		for _, inner := range v {
+			addFields(to, path+"[]", inner)
+		}
+	default:
+		to[fmt.Sprintf("%s:%T", path, v)] = true
 	}
-	nodeReadinessRule struct {
-		object
-		Spec struct {
-			NodeSelector metav1.LabelSelector `json:"nodeSelector"`
-			Conditions   []struct {
-				Type           v1.NodeConditionType `json:"type"`
-				RequiredStatus v1.ConditionStatus   `json:"requiredStatus"`
-				DefaultStatus  v1.ConditionStatus   `json:"defaultStatus"`
-			} `json:"conditions"`
-			Taint           v1.Taint `json:"taint"`
-			EnforcementMode string   `json:"enforcementMode"`
-		} `json:"spec"`
-	}
-	machineHealthCheck struct {
-		object
-		Spec struct {
-			ClusterName string               `json:"clusterName"`
-			Selector    metav1.LabelSelector `json:"selector"`
-			Checks      struct {
-				UnhealthyNodeConditions []struct {
-					Type           v1.NodeConditionType `json:"type"`
-					Status         v1.ConditionStatus   `json:"status"`
-					TimeoutSeconds int32                `json:"timeoutSeconds"`
-				} `json:"unhealthyNodeConditions"`
-			} `json:"checks"`
-			Remediation struct {
-				TriggerIf struct {
-					UnhealthyLessThanOrEqualTo string `json:"unhealthyLessThanOrEqualTo"`
-				} `json:"triggerIf"`
-			} `json:"remediation"`
-		} `json:"spec"`
-	}
-	nvsentinelValues struct {
-		Global struct {
-			KubernetesObjectMonitor struct {
-				Enabled bool `json:"enabled"`
-			} `json:"kubernetesObjectMonitor"`
-		} `json:"global"`
-		Monitor struct {
-			Policies []struct {
-				Name        string                      `json:"name"`
-				Enabled     bool                        `json:"enabled"`
-				Resource    metav1.GroupVersionKind     `json:"resource"`
-				Predicate   struct{ Expression string } `json:"predicate"`
-				HealthEvent struct {
-					ComponentClass    string   `json:"componentClass"`
-					IsFatal           bool     `json:"isFatal"`
-					Message           string   `json:"message"`
-					RecommendedAction string   `json:"recommendedAction"`
-					ErrorCode         []string `json:"errorCode"`
-				} `json:"healthEvent"`
-			} `json:"policies"`
-		} `json:"kubernetes-object-monitor"`
-	}
-)
+}
 
 // TestRecipes has each recipe use fields that its reader has, and conditions and actions that the agent publishes.
 func TestRecipes(t *testing.T) {
-	readers := map[string]any{
-		"node-readiness.yaml": &nodeReadinessRule{},
-		"cluster-api.yaml":    &machineHealthCheck{},
-		"nvsentinel.yaml":     &nvsentinelValues{},
-		"nodes.gotemplate":    nil, // TestNodesTemplate
-	}
 	files, err := os.ReadDir(recipes)
-	if must(t, err); len(files) != len(readers) {
-		t.Errorf("%d files for %d readers", len(files), len(readers))
+	if must(t, err); len(files) != len(recipeFields) {
+		t.Errorf("%d files, and fields of %d", len(files), len(recipeFields))
 	}
+	var acts []string
 	for _, f := range files {
-		text, err := os.ReadFile(recipes + f.Name())
-		must(t, err)
-		if into := readers[f.Name()]; into != nil {
-			if err := yaml.UnmarshalStrict(text, into); err != nil {
-				t.Errorf("%s: %v", f.Name(), err)
-			}
+		text, used := testkit.Read(t, recipes+f.Name()), map[string]bool{}
+		if strings.HasSuffix(f.Name(), ".yaml") {
+			var recipe any
+			must(t, yaml.UnmarshalStrict([]byte(text), &recipe))
+			addFields(used, "", recipe)
 		}
-		types := regexp.MustCompile(`type:? (?:== )?"?(Kdiag\w+)`).FindAllSubmatch(text, -1)
+		equal(t, f.Name(), strings.Fields(recipeFields[f.Name()]), slices.Sorted(maps.Keys(used)), cmpopts.EquateEmpty())
+		types := regexp.MustCompile(`type:? (?:== )?"?(Kdiag\w+)`).FindAllStringSubmatch(text, -1)
 		for _, m := range types {
-			if string(m[1]) != repairType {
-				t.Errorf("%s: condition %s", f.Name(), m[1])
-			}
+			equal(t, f.Name()+": a condition", repairType, m[1])
 		}
 		if len(types) == 0 {
 			t.Errorf("%s names no condition", f.Name())
 		}
-	}
-	// Every action that somebody has to do is in one policy.
-	var acts []string
-	for _, p := range readers["nvsentinel.yaml"].(*nvsentinelValues).Monitor.Policies {
-		for _, m := range regexp.MustCompile(`"([A-Z]\w+)"`).FindAllStringSubmatch(p.Predicate.Expression, -1) {
-			if m[1] != repairType && m[1] != string(v1.ConditionTrue) {
+		for _, m := range regexp.MustCompile(`"([A-Z]\w+)"`).FindAllStringSubmatch(text, -1) {
+			if f.Name() == "nvsentinel.yaml" && m[1] != repairType && m[1] != string(v1.ConditionTrue) {
 				acts = append(acts, m[1])
 			}
 		}
@@ -305,9 +255,8 @@ func TestRecipes(t *testing.T) {
 			want = append(want, string(a))
 		}
 	}
-	if slices.Sort(acts); !slices.Equal(slices.Sorted(slices.Values(want)), acts) {
-		t.Error(cmp.Diff(want, acts))
-	}
+	slices.Sort(acts)
+	equal(t, "actions, each in one policy", slices.Sorted(slices.Values(want)), acts)
 }
 
 // TestNodesTemplate runs the template as kubectl does, which reads the objects as JSON.
@@ -329,7 +278,5 @@ func TestNodesTemplate(t *testing.T) {
 	must(t, json.Unmarshal(data, &items))
 	var out strings.Builder
 	must(t, template.Must(template.ParseFiles(recipes+"nodes.gotemplate")).Execute(&out, items))
-	if diff := cmp.Diff("KdiagRepair-True-ReplaceNode\n", out.String()); diff != "" {
-		t.Error(diff)
-	}
+	equal(t, "the nodes", "KdiagRepair-True-ReplaceNode\n", out.String())
 }

@@ -2,27 +2,23 @@ package agent
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/causes"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/judge"
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/journal"
 )
 
-var update = flag.Bool("update", false, "rewrite the goldens")
+var must, equal = testkit.Must, testkit.Equal
 
 // lookedAt is when the looks of the tests were made.
 var lookedAt = time.Date(2025, 3, 14, 3, 9, 26, 500e6, time.UTC)
@@ -30,10 +26,8 @@ var lookedAt = time.Date(2025, 3, 14, 3, 9, 26, 500e6, time.UTC)
 // look gives the metrics a recorded node.
 func look(t *testing.T, m *Metrics, folder string, tweaks ...func(*facts.Input)) *facts.Input {
 	t.Helper()
-	text, err := os.ReadFile(folder + "/facts.json")
-	must(t, err)
 	var in facts.Input
-	must(t, json.Unmarshal(text, &in))
+	must(t, json.Unmarshal([]byte(testkit.Read(t, folder+"/facts.json")), &in))
 	for _, tweak := range tweaks {
 		tweak(&in)
 	}
@@ -46,13 +40,6 @@ const (
 	healthy = "../judge/testdata/host_healthy"
 	sick    = "../causes/testdata/inspect_hang"
 )
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // scrape returns what the handler serves, in a format that the client accepts.
 func scrape(t *testing.T, m *Metrics, accept string) string {
@@ -90,15 +77,7 @@ func TestExposition(t *testing.T) {
 				got.WriteString(regexp.MustCompile(`go[0-9.]+[^"]*`).ReplaceAllString(line, "GO"))
 			}
 		}
-		file := filepath.Join("testdata", name+".prom")
-		if *update {
-			must(t, os.WriteFile(file, []byte(got.String()), 0o644))
-		}
-		want, err := os.ReadFile(file)
-		must(t, err)
-		if diff := cmp.Diff(string(want), got.String()); diff != "" {
-			t.Errorf("%s:\n%s", name, diff)
-		}
+		testkit.Golden(t, "testdata/"+name+".prom", got.String())
 	}
 }
 
@@ -120,9 +99,7 @@ func TestBeforeTheFirstLook(t *testing.T) {
 		}
 	}
 	made := regexp.MustCompile(`(?m)^kdiag_(relist|pleg_|containers|sandboxes|list_|run_|last_).*`)
-	if got := made.FindString(text); got != "" {
-		t.Errorf("%s, though nothing was measured", got)
-	}
+	equal(t, "though nothing was measured", "", made.FindString(text))
 }
 
 // TestCompact counts the series of compact metrics: fewer than 60, also where all causes are active at once.
