@@ -3,7 +3,6 @@
 package agent
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // TestEndToEndPublish publishes an incident to a real API server, to which KUBECONFIG_E2E names an administrator's
@@ -37,22 +38,18 @@ func TestEndToEndPublish(t *testing.T) {
 	kubectl(t, "apply", "-k", manifests)
 	kubectl(t, "apply", "-f", policy)
 	api := clients(t, admin)
-	if _, err := api.CoreV1().Nodes().Create(t.Context(), newNode(), metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := api.CoreV1().Nodes().Create(t.Context(), newNode(), metav1.CreateOptions{})
+	must(t, err)
 	testPublish(t, api, agentOn(t, admin, nodeName))
 	for _, patch := range []struct{ node, body, refusal string }{
 		{"node-8", `{}`, "its own node only"}, // the first: it changes nothing while the policy is not in force yet
 		{nodeName, `{"metadata": {"labels": {"a": "b"}}}`, "nothing of a node but its conditions"},
 		{nodeName, `{"status": {"conditions": [{"type": "A", "status": "True"}]}}`, "its own conditions only"},
 	} {
-		await(t, func() error {
+		testkit.Eventually(t, patch.refusal, func() bool {
 			_, err := clients(t, agentOn(t, admin, patch.node)).CoreV1().Nodes().Patch(t.Context(), nodeName,
 				types.StrategicMergePatchType, []byte(patch.body), metav1.PatchOptions{}, "status")
-			if err == nil || !strings.Contains(err.Error(), patch.refusal) {
-				return fmt.Errorf("%s: %w", patch.body, err)
-			}
-			return nil
+			return strings.Contains(testkit.Text(err), patch.refusal)
 		})
 	}
 }

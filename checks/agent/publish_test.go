@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -32,6 +31,7 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/crictl/fake/faketest"
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver"
 )
 
@@ -241,24 +241,18 @@ func TestCondition(t *testing.T) {
 		must(t, err)
 		for _, s := range steps {
 			p.Publish(s.report, s.changed)
-			if diff := cmp.Diff(s.want, line(p.want)); diff != "" {
-				t.Errorf("%s: %s", name, diff)
-			}
+			equal(t, name, s.want, line(p.want))
 		}
 	}
 }
 
 // kubeconfig writes a kubeconfig for a server. The token is in a file beside it.
 func kubeconfig(t *testing.T, url string) string {
-	name := filepath.Join(t.TempDir(), "kubeconfig")
-	write(t, name, `{clusters: [{name: a, cluster: {server: "`+url+`"}}], users: [{name: a, user: {tokenFile: token}}],
+	dir := testkit.NewTree(t)
+	dir.Write("token", "first", "kubeconfig",
+		`{clusters: [{name: a, cluster: {server: "`+url+`"}}], users: [{name: a, user: {tokenFile: token}}],
 		contexts: [{name: a, context: {cluster: a, user: a}}], current-context: a}`)
-	write(t, filepath.Join(filepath.Dir(name), "token"), "first")
-	return name
-}
-
-func write(t *testing.T, name, content string) {
-	must(t, os.WriteFile(name, []byte(content), 0o600))
+	return dir.Path("kubeconfig")
 }
 
 // run starts a publisher that talks to s within a bubble. It ends with the test.
@@ -270,20 +264,12 @@ func run(t *testing.T, s *server) (p *Publisher, logged *strings.Builder, token 
 	must(t, err)
 	cfg, err := clientcmd.BuildConfigFromFlags("", config)
 	must(t, err)
-	var sockets faketest.Sockets
-	lis, err := sockets.Listen(nodeName)
+	cfg.Dial = faketest.ServeHTTP(t, s)
+	p.client, err = apiserver.New(cfg, apiserver.Limits{})
 	must(t, err)
-	cfg.Dial = func(ctx context.Context, _, _ string) (net.Conn, error) { return sockets.Dial(ctx, nodeName) }
-	if p.client, err = apiserver.New(cfg, apiserver.Limits{}); err != nil {
-		t.Fatal(err)
-	}
-	at := &http.Server{Handler: s}
-	at.SetKeepAlivesEnabled(false) // bufconn may time out in a second request
-	ctx, cancel := context.WithCancel(t.Context())
-	var both sync.WaitGroup
-	both.Go(func() { _ = at.Serve(lis) })
-	both.Go(func() { p.Run(ctx) })
-	t.Cleanup(func() { cancel(); _ = at.Close(); both.Wait() })
+	var ended sync.WaitGroup
+	ended.Go(func() { p.Run(t.Context()) })
+	t.Cleanup(ended.Wait)
 	return p, logged, filepath.Join(filepath.Dir(config), "token")
 }
 
@@ -322,44 +308,42 @@ func TestFaults(t *testing.T) {
 			http.Error(w, "no", http.StatusUnauthorized)
 		}, 30 * m, []time.Duration{s, 2 * s, 4 * s}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				api := newServer()
-				api.fault = func(w http.ResponseWriter, r *http.Request) bool {
-					if time.Since(api.start) >= tt.lasts {
-						return false
-					}
-					tt.fault(api, w, r)
-					return true
+		testkit.Bubble(t, name, func(t *testing.T) {
+			api := newServer()
+			api.fault = func(w http.ResponseWriter, r *http.Request) bool {
+				if time.Since(api.start) >= tt.lasts {
+					return false
 				}
-				p, logged, token := run(t, api)
-				p.Publish(report("00:02:00", checks.Unhealthy, hung), []checks.Transition{onset})
-				p.Publish(report("00:02:30", checks.Unhealthy, hung), []checks.Transition{sure})
-				time.Sleep(90 * s)
-				write(t, token, "second")
-				p.Publish(report("00:05:30", checks.Healthy), []checks.Transition{gone})
-				time.Sleep(3 * time.Hour)
-				synctest.Wait()
-				if diff := cmp.Diff([]string{
-					"False NoProblemFound 00:05:00 " + fine,
-					"00:01:55 Warning RuntimeHung onset: no RPC is answered; action: RestartRuntime",
-					"00:02:30 Warning RuntimeHung confirmed: no RPC is answered; action: RestartRuntime",
-					"00:05:00 Normal RuntimeHung gone: no RPC is answered",
-				}, append([]string{line(conditions(t, api))}, events(t, api)...)); diff != "" {
-					t.Error(diff)
-				}
-				for resource, at := range api.asked {
-					for i, least := range tt.pauses {
-						if got := at[i+1] - at[i]; got < least || got > least*3/2+s {
-							t.Errorf("%s: asked again after %v, want %v", resource, got, least)
-						}
+				tt.fault(api, w, r)
+				return true
+			}
+			p, logged, token := run(t, api)
+			p.Publish(report("00:02:00", checks.Unhealthy, hung), []checks.Transition{onset})
+			p.Publish(report("00:02:30", checks.Unhealthy, hung), []checks.Transition{sure})
+			time.Sleep(90 * s)
+			must(t, os.WriteFile(token, []byte("second"), 0o600))
+			p.Publish(report("00:05:30", checks.Healthy), []checks.Transition{gone})
+			time.Sleep(3 * time.Hour)
+			synctest.Wait()
+			if diff := cmp.Diff([]string{
+				"False NoProblemFound 00:05:00 " + fine,
+				"00:01:55 Warning RuntimeHung onset: no RPC is answered; action: RestartRuntime",
+				"00:02:30 Warning RuntimeHung confirmed: no RPC is answered; action: RestartRuntime",
+				"00:05:00 Normal RuntimeHung gone: no RPC is answered",
+			}, append([]string{line(conditions(t, api))}, events(t, api)...)); diff != "" {
+				t.Error(diff)
+			}
+			for resource, at := range api.asked {
+				for i, least := range tt.pauses {
+					if got := at[i+1] - at[i]; got < least || got > least*3/2+s {
+						t.Errorf("%s: asked again after %v, want %v", resource, got, least)
 					}
 				}
-				lines := 4 + 2*int(tt.lasts/(31*m)) // of each loop: fails, fails half an hour later, works
-				if got := logged.String(); strings.Count(got, "\n") != lines {
-					t.Errorf("logged:\n%s", got)
-				}
-			})
+			}
+			lines := 4 + 2*int(tt.lasts/(31*m)) // of each loop: fails, fails half an hour later, works
+			if got := logged.String(); strings.Count(got, "\n") != lines {
+				t.Errorf("logged:\n%s", got)
+			}
 		})
 	}
 }
@@ -388,28 +372,13 @@ func testPublish(t *testing.T, api kubernetes.Interface, kubeconfig string) {
 		ended := make(chan struct{})
 		go func() { p.Run(ctx); close(ended) }()
 		p.Publish(agent.report, agent.changed)
-		await(t, func() error {
+		testkit.Eventually(t, agent.condition, func() bool {
 			got, events := conditions(t, api), events(t, api)
 			patched := got[0].LastHeartbeatTime.Equal(new(metav1.NewTime(agent.report.GeneratedAt)))
-			if !patched || line(got) != agent.condition || len(events) != i+1 {
-				return fmt.Errorf("%v, want %s; %v", got, agent.condition, events)
-			}
-			return nil
+			return patched && line(got) == agent.condition && len(events) == i+1
 		})
 		cancel()
 		<-ended
-	}
-}
-
-// await repeats a check for a minute.
-func await(t *testing.T, check func() error) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		if err := check(); err == nil {
-			return
-		} else if time.Now().After(end) {
-			t.Fatal(err)
-		}
 	}
 }
 

@@ -1,13 +1,9 @@
 package fleet
 
 import (
-	"bytes"
-	"encoding/json"
-	"flag"
 	"fmt"
 	"math"
 	"math/big"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -18,9 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
-
-var update = flag.Bool("update", false, "write the document that package render prints")
 
 // condition is a condition of a node that has not changed for an hour, and was last written so long ago.
 func condition(kind, status, reason, message string, age time.Duration) v1.NodeCondition {
@@ -164,19 +159,13 @@ func TestCommon(t *testing.T) {
 		Elsewhere: checks.FleetShare{Nodes: 3, Of: 460},
 	}}
 	ignoreP := cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".P" }, cmp.Ignore())
-	if diff := cmp.Diff(want, g.Common, ignoreP); diff != "" {
-		t.Errorf("in common (-want +got):\n%s", diff)
-	}
+	equal(t, "in common", want, g.Common, ignoreP)
 	// Two runtimes and three zones are compared; all else is of one node or of all.
 	if p, exact := g.Common[0].P, 5*exactFisher(37, 37, 3, 460); math.Abs(p/exact-1) > 1e-9 {
 		t.Errorf("p is %g, want %g", p, exact)
 	}
-	if want := "ListContainers answers nothing for 0s (n0000)"; g.Summary != want {
-		t.Errorf("summary %q, want %q", g.Summary, want)
-	}
-	if len(r.Groups[1].Common) != 0 {
-		t.Errorf("3 nodes have in common %v", r.Groups[1].Common)
-	}
+	equal(t, "the summary", "ListContainers answers nothing for 0s (n0000)", g.Summary)
+	equal(t, "what 3 nodes have in common", 0, len(r.Groups[1].Common))
 	if !slices.Contains(g.Advisories, "containerd-9103") {
 		t.Errorf("known bugs %v", g.Advisories)
 	}
@@ -211,20 +200,7 @@ func TestDocument(t *testing.T) {
 		{ID: "cluster.skew", Status: checks.StatusOK, Summary: "kubelets 1.36 of API server 1.37"},
 		{ID: "cluster.metrics", Status: checks.StatusCritical, Summary: "v1beta1.metrics.k8s.io is not available"},
 	}
-	var got bytes.Buffer
-	enc := json.NewEncoder(&got)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	must(t, enc.Encode(r))
-	const file = "../../cmd/internal/render/testdata/fleet.json"
-	if *update {
-		must(t, os.WriteFile(file, got.Bytes(), 0o644))
-	}
-	want, err := os.ReadFile(file)
-	must(t, err)
-	if diff := cmp.Diff(string(want), got.String()); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", file, diff)
-	}
+	testkit.Golden(t, "../../cmd/internal/render/testdata/fleet.json", testkit.JSON(t, r, "  "))
 }
 
 // exactFisher is the probability in exact arithmetic.

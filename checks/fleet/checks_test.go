@@ -3,13 +3,12 @@ package fleet
 import (
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 const (
@@ -153,23 +152,19 @@ func TestCheck(t *testing.T) {
 			summary: "the clock of 2 nodes is ahead of the API server's: c by 1h and b by 3s",
 		},
 	} {
-		t.Run(tt.id+" "+tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				api := &server{docs: wellDocs()}
-				for path, doc := range tt.docs {
-					api.docs[path] = doc
-				}
-				api.fail(forbids(tt.forbid...))
-				if tt.nodes == nil {
-					tt.nodes = []Node{aged("a", "True", 5*time.Second, v)}
-				}
-				all := connect(t, api).Check(t.Context(), &Snapshot{At: noon, Nodes: tt.nodes})
-				got := all[slices.IndexFunc(all, func(r checks.Result) bool { return r.ID == tt.id })]
-				got.DurationSeconds = nil
-				if diff := cmp.Diff(checks.Result{ID: tt.id, Status: tt.status, Summary: tt.summary}, got); diff != "" {
-					t.Error(diff)
-				}
-			})
+		testkit.Bubble(t, tt.id+" "+tt.name, func(t *testing.T) {
+			api := &server{docs: wellDocs()}
+			for path, doc := range tt.docs {
+				api.docs[path] = doc
+			}
+			api.fail(forbids(tt.forbid...))
+			if tt.nodes == nil {
+				tt.nodes = []Node{aged("a", "True", 5*time.Second, v)}
+			}
+			all := connect(t, api).Check(t.Context(), &Snapshot{At: noon, Nodes: tt.nodes})
+			got := all[slices.IndexFunc(all, func(r checks.Result) bool { return r.ID == tt.id })]
+			got.DurationSeconds = nil
+			equal(t, "the result", checks.Result{ID: tt.id, Status: tt.status, Summary: tt.summary}, got)
 		})
 	}
 }

@@ -6,43 +6,33 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // TestDebugPodHasTheAgentsRights compares the pod with the DaemonSet.
 func TestDebugPodHasTheAgentsRights(t *testing.T) {
 	var set appsv1.DaemonSet
-	manifest, err := os.ReadFile("../../deploy/kubernetes/daemonset.yaml")
-	if err == nil {
-		err = yaml.UnmarshalStrict(manifest, &set)
-	}
+	must(t, yaml.UnmarshalStrict([]byte(testkit.Read(t, "../../deploy/kubernetes/daemonset.yaml")), &set))
 	var got v1.Pod
-	must(t, errors.Join(err, yaml.UnmarshalStrict(debugPod, &got)))
+	must(t, yaml.UnmarshalStrict(debugPod, &got))
 	want := set.Spec.Template.Spec
-	type rights struct {
-		HostPID, HostNetwork, HostIPC bool
-		Container, Mount, Volume      any
-		Tolerations                   []v1.Toleration
-		Priority                      string
-	}
-	of := func(s v1.PodSpec) rights {
-		return rights{
+	of := func(s v1.PodSpec) []any {
+		return []any{
 			s.HostPID, s.HostNetwork, s.HostIPC, s.Containers[0].SecurityContext, s.Containers[0].VolumeMounts[0],
-			s.Volumes[0], s.Tolerations, s.PriorityClassName,
+			s.Volumes, s.Tolerations, s.PriorityClassName,
 		}
 	}
-	if diff := cmp.Diff(of(want), of(got.Spec)); diff != "" || len(got.Spec.Volumes) != 1 {
-		t.Error(diff)
-	}
+	want.Volumes = want.Volumes[:1]
+	equal(t, "rights", of(want), of(got.Spec))
 	if got.Labels["app.kubernetes.io/name"] == set.Spec.Selector.MatchLabels["app.kubernetes.io/name"] {
 		t.Error("the DaemonSet would adopt the pod")
 	}
@@ -113,9 +103,8 @@ func TestDebugImage(t *testing.T) {
 		r, err := connect(t, api).Debug(t.Context(), DebugOptions{
 			Node: "n2", Image: tt.image, Released: tt.released, Start: time.Minute, Run: 30 * time.Second,
 		})
-		got := ""
+		got := testkit.Text(err)
 		if err != nil {
-			got = err.Error()
 			if e, ok := errors.AsType[*NodeError](err); !ok || !strings.Contains(e.Hint, tt.hint) {
 				t.Errorf("%s: %#v", tt.name, err)
 			}
@@ -128,9 +117,7 @@ func TestDebugImage(t *testing.T) {
 				t.Errorf("%s: %+v: %s", tt.name, l, line)
 			}
 		}
-		if got != tt.want {
-			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
-		}
+		equal(t, tt.name, tt.want, got)
 	}
 }
 
@@ -142,8 +129,6 @@ func TestByHand(t *testing.T) {
 		"$(reboot)": "scp $(command -v kdiag) n1:/tmp/ && ssh n1 sudo /tmp/kdiag node",
 	} {
 		addresses := []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: address}}
-		if diff := cmp.Diff(want, byHand("n1", addresses)); diff != "" {
-			t.Error(diff)
-		}
+		equal(t, address, want, byHand("n1", addresses))
 	}
 }

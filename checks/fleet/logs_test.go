@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // logged returns records of a kubelet as journalctl prints them, a minute apart up to noon.
@@ -131,48 +131,46 @@ func TestReadLogs(t *testing.T) {
 			problem: "it was cut: it has more than 32 MiB in an hour",
 		},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				n := kubeNode("n", cmp.Or(tt.ready, v1.ConditionTrue))
-				n.Status.NodeInfo = tt.info
-				var asked url.Values
-				api := small(n)
-				api.proxy = func(w http.ResponseWriter, req *http.Request) {
-					asked = req.URL.Query()
-					tt.logs(w, req)
-				}
-				c := connect(t, api)
-				s, err := c.Read(t.Context(), Options{})
-				must(t, err)
-				s.At = noon
-				c.ReadLogs(t.Context(), s, func(int) {})
-				synctest.Wait() // a handler whose reader has gone may still run
-				if tt.problem != "" {
-					tt.want = checks.FleetLog{Status: checks.Unknown, Problem: tt.problem}
-				}
-				status := tt.want.Status
-				if tt.want.Ongoing {
-					tt.cause = tt.want.Cause
-				}
-				if tt.cause != "" {
-					status = checks.Unhealthy
-				}
-				r := Report(s)
-				got := *r.Nodes[0].Log
-				got.From, got.To, got.Lines, got.Bytes, got.Summary = nil, nil, 0, 0, ""
-				if diff := gocmp.Diff(tt.want, got); diff != "" || r.Nodes[0].Cause != tt.cause || r.Status != status {
-					t.Errorf("cause %q, status %s (-want +got):\n%s", r.Nodes[0].Cause, r.Status, diff)
-				}
-				if (tt.problem == "") != (len(s.Problems) == 0) {
-					t.Errorf("problems %q", s.Problems)
-				}
-				if tt.units == nil {
-					tt.units = []string{"kubelet"}
-				}
-				if diff := gocmp.Diff(tt.units, asked["query"]); diff != "" || asked.Get("tailLines") != "20000" {
-					t.Errorf("asked for %v (-want +got):\n%s", asked, diff)
-				}
-			})
+		testkit.Bubble(t, tt.name, func(t *testing.T) {
+			n := kubeNode("n", cmp.Or(tt.ready, v1.ConditionTrue))
+			n.Status.NodeInfo = tt.info
+			var asked url.Values
+			api := small(n)
+			api.proxy = func(w http.ResponseWriter, req *http.Request) {
+				asked = req.URL.Query()
+				tt.logs(w, req)
+			}
+			c := connect(t, api)
+			s, err := c.Read(t.Context(), Options{})
+			must(t, err)
+			s.At = noon
+			c.ReadLogs(t.Context(), s, func(int) {})
+			synctest.Wait() // a handler whose reader has gone may still run
+			if tt.problem != "" {
+				tt.want = checks.FleetLog{Status: checks.Unknown, Problem: tt.problem}
+			}
+			status := tt.want.Status
+			if tt.want.Ongoing {
+				tt.cause = tt.want.Cause
+			}
+			if tt.cause != "" {
+				status = checks.Unhealthy
+			}
+			r := Report(s)
+			got := *r.Nodes[0].Log
+			got.From, got.To, got.Lines, got.Bytes, got.Summary = nil, nil, 0, 0, ""
+			if diff := gocmp.Diff(tt.want, got); diff != "" || r.Nodes[0].Cause != tt.cause || r.Status != status {
+				t.Errorf("cause %q, status %s (-want +got):\n%s", r.Nodes[0].Cause, r.Status, diff)
+			}
+			if (tt.problem == "") != (len(s.Problems) == 0) {
+				t.Errorf("problems %q", s.Problems)
+			}
+			if tt.units == nil {
+				tt.units = []string{"kubelet"}
+			}
+			if diff := gocmp.Diff(tt.units, asked["query"]); diff != "" || asked.Get("tailLines") != "20000" {
+				t.Errorf("asked for %v (-want +got):\n%s", asked, diff)
+			}
 		})
 	}
 }
@@ -197,8 +195,7 @@ func TestReadLogsInOrder(t *testing.T) {
 		c := connect(t, api)
 		s, err := c.Read(t.Context(), Options{})
 		must(t, err)
-		ctx, cancel := context.WithTimeout(t.Context(), 2*silentByte+time.Second)
-		defer cancel()
+		ctx := testkit.Within(t, 2*silentByte+time.Second)
 		last := 0
 		c.ReadLogs(ctx, s, func(done int) { last = done })
 		want := []string{

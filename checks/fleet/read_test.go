@@ -153,9 +153,7 @@ func testSnapshot(t *testing.T, s *Snapshot) {
 	want[1].Events = []checks.FleetNodeEvent{
 		{At: noon.Add(-time.Minute), Reason: "Series", Message: "Series happened", Count: 9},
 	}
-	if diff := cmp.Diff(want, s.Nodes[:4]); diff != "" {
-		t.Error(diff)
-	}
+	equal(t, "nodes", want, s.Nodes[:4])
 	if last := s.Nodes[1199]; last.Name != "n1199" || !last.Renewed.Equal(noon.Add(-1199*time.Second)) {
 		t.Errorf("the last node is %+v", last)
 	}

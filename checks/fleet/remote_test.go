@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"net/http"
 	"net/url"
@@ -11,13 +10,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // agentServer returns a server of the nodes n1 and n2, and of pods of agents, whatever is asked for.
@@ -79,12 +78,9 @@ func TestAgent(t *testing.T) {
 			"labelSelector": {"app.kubernetes.io/name=kdiag"}, "fieldSelector": {"spec.nodeName=" + tt.node},
 			"limit": {"100"},
 		}.Encode()
-		if diff := cmp.Diff(asked, api.requests()[0]); diff != "" {
-			t.Error(diff)
-		}
-		got := ""
+		equal(t, tt.name, asked, api.requests()[0])
+		got := testkit.Text(err)
 		if err != nil {
-			got = err.Error()
 			if e, ok := errors.AsType[*NodeError](err); !ok || e.Hint == "" ||
 				e.NoAgent != strings.HasPrefix(tt.want, "no agent") {
 				t.Errorf("%s: %#v", tt.name, err)
@@ -92,9 +88,7 @@ func TestAgent(t *testing.T) {
 		} else {
 			got = strings.TrimSuffix(strings.TrimPrefix(agent.proxy, "/api/v1/namespaces/kdiag/pods/"), "/proxy/")
 		}
-		if got != tt.want {
-			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
-		}
+		equal(t, tt.name, tt.want, got)
 	}
 }
 
@@ -130,8 +124,7 @@ func TestAgentRead(t *testing.T) {
 			api.proxy = tt.proxy
 			found, err := connect(t, api).Agent(t.Context(), "n1")
 			must(t, err)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
+			ctx := testkit.Within(t, time.Second)
 			var r checks.Report
 			err = found.Read(ctx, "report", url.Values{"since": {"2h"}}, checks.KindReport, &r)
 			e, ok := errors.AsType[*NodeError](err)
@@ -152,12 +145,9 @@ func TestCopyIsBounded(t *testing.T) {
 	must(t, err)
 	for most, want := range map[int64]string{8: "", 7: "the answer of the agent on n1 (kdiag/a) has more than 7 B"} {
 		var got bytes.Buffer
-		problem := ""
-		if err := agent.Copy(t.Context(), "captures/x", nil, &got, most); err != nil {
-			problem = err.Error()
-		}
-		if diff := cmp.Diff(want, problem); diff != "" || got.Len() > 8 {
-			t.Error(diff)
+		err := agent.Copy(t.Context(), "captures/x", nil, &got, most)
+		if equal(t, "the problem", want, testkit.Text(err)); got.Len() > 8 {
+			t.Errorf("%d bytes of at most %d", got.Len(), most)
 		}
 	}
 }

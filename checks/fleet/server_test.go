@@ -1,10 +1,8 @@
 package fleet
 
 import (
-	"context"
 	"encoding/json"
 	"io"
-	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -23,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kdiag/kdiag/crictl/fake/faketest"
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver"
 )
 
@@ -127,28 +126,12 @@ func (s *server) page(w http.ResponseWriter, req *http.Request, list runtime.Obj
 	_ = codecs.EncoderForVersion(info.Serializer, gv).Encode(list, w)
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must, equal = testkit.Must, testkit.Equal
 
 // connect serves in memory, so also in fake time, until the test ends.
 func connect(t *testing.T, s *server) *Cluster {
 	t.Helper()
-	const path = "server"
-	var sockets faketest.Sockets
-	lis, err := sockets.Listen(path)
-	must(t, err)
-	at := &http.Server{Handler: s}
-	at.SetKeepAlivesEnabled(false) // bufconn may time out in a second request
-	go func() { _ = at.Serve(lis) }()
-	t.Cleanup(func() { _ = at.Close() })
-	c, err := Connect(&rest.Config{
-		Host: "http://server", BearerToken: "secret",
-		Dial: func(ctx context.Context, _, _ string) (net.Conn, error) { return sockets.Dial(ctx, path) },
-	})
+	c, err := Connect(&rest.Config{Host: "http://server", BearerToken: "secret", Dial: faketest.ServeHTTP(t, s)})
 	must(t, err)
 	return c
 }

@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -10,11 +9,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // line is what a snapshot shows of its nodes, in one line.
@@ -127,38 +127,34 @@ func TestWatch(t *testing.T) {
 			watches: []string{"7", "7", "7", "7"},
 		},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				api := small(kubeNode("a", v1.ConditionTrue))
-				var watches []string
-				api.watch = func(w http.ResponseWriter, req *http.Request) {
-					if watches = append(watches, req.URL.Query().Get("resourceVersion")); len(watches) == 1 {
-						tt.first(api, w, req)
-					} else {
-						tt.later(w, req)
-					}
+		testkit.Bubble(t, tt.name, func(t *testing.T) {
+			api := small(kubeNode("a", v1.ConditionTrue))
+			var watches []string
+			api.watch = func(w http.ResponseWriter, req *http.Request) {
+				if watches = append(watches, req.URL.Query().Get("resourceVersion")); len(watches) == 1 {
+					tt.first(api, w, req)
+				} else {
+					tt.later(w, req)
 				}
-				if tt.later == nil {
-					tt.later = hold
-				}
-				s, err := connect(t, api).Read(t.Context(), Options{})
-				must(t, err)
-				ctx, cancel := context.WithTimeout(t.Context(), tt.length)
-				defer cancel()
-				var got []string
-				s.Watch(ctx, func(s *Snapshot) {
-					if l := line(s); len(got) == 0 || l != got[len(got)-1] {
-						got = append(got, l)
-					}
-				})
-				if ctx.Err() == nil {
-					t.Error("Watch ended before its context")
-				}
-				synctest.Wait() // for the server
-				if diff := cmp.Diff(tt.want, got) + cmp.Diff(tt.watches, watches); diff != "" {
-					t.Error(diff)
+			}
+			if tt.later == nil {
+				tt.later = hold
+			}
+			s, err := connect(t, api).Read(t.Context(), Options{})
+			must(t, err)
+			ctx := testkit.Within(t, tt.length)
+			var got []string
+			s.Watch(ctx, func(s *Snapshot) {
+				if l := line(s); len(got) == 0 || l != got[len(got)-1] {
+					got = append(got, l)
 				}
 			})
+			if ctx.Err() == nil {
+				t.Error("Watch ended before its context")
+			}
+			synctest.Wait() // for the server
+			equal(t, "snapshots", tt.want, got)
+			equal(t, "watches", tt.watches, watches)
 		})
 	}
 }
