@@ -6,10 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/kdiag/kdiag/checks/advisories"
 	"github.com/kdiag/kdiag/checks/causes"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 func ids(list []advisories.Advisory) []string {
@@ -71,9 +70,7 @@ func TestRows(t *testing.T) {
 		}
 	}
 	want := []string{"containerd", "cri-o", "docker", "kubelet", "kernel", "systemd", "runc"}
-	if diff := cmp.Diff(want, slices.Compact(components)); diff != "" {
-		t.Errorf("components (-want +got):\n%s", diff)
-	}
+	testkit.Equal(t, "components", want, slices.Compact(components))
 }
 
 // TestMatch has versions as runtimes, kubelets, kernels and packages write them.
@@ -97,22 +94,16 @@ func TestMatch(t *testing.T) {
 		{"systemd", "241", causes.SystemdWedged, "systemd-8703 systemd-11809"},
 	} {
 		found := advisories.Match(advisories.Versions{c.component: c.version}, c.code)
-		if got := strings.Join(ids(found), " "); got != c.want {
-			t.Errorf("%s %s, %s: %q, want %q", c.component, c.version, c.code, got, c.want)
-		}
+		testkit.Equal(t, c.component+" "+c.version+", "+c.code, c.want, strings.Join(ids(found), " "))
 	}
 	want := advisories.Versions{"containerd": "1.7.4", "kubelet": "v1.22.0", "kernel": "5.4.0"}
-	if diff := cmp.Diff(want, advisories.NodeVersions("containerd://1.7.4", "v1.22.0", "5.4.0")); diff != "" {
-		t.Error(diff)
-	}
+	testkit.Equal(t, "versions of a node", want, advisories.NodeVersions("containerd://1.7.4", "v1.22.0", "5.4.0"))
 }
 
 func TestFixedAfter(t *testing.T) {
 	a, _ := advisories.Lookup("Containerd-7496")
 	for have, want := range map[string]string{"1.6.20": "1.6.24", "v1.7.2": "1.7.4", "1.7.4": "", "?": ""} {
-		if got := a.FixedAfter(have); got != want {
-			t.Errorf("%s: fixed in %q", have, got)
-		}
+		testkit.Equal(t, "what fixes "+have, want, a.FixedAfter(have))
 	}
 }
 
@@ -132,9 +123,7 @@ func TestParse(t *testing.T) {
 		{"", "it has no advisory"},
 	} {
 		all, err := advisories.Parse([]byte(c.text))
-		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v, %v; want %s", c.text, all, err, c.want)
-		}
+		testkit.Failed(t, c.text, err, c.want)
 		if err == nil && advisories.Date(all) != "2027-01-02" {
 			t.Errorf("%s: of %s", c.text, advisories.Date(all))
 		}

@@ -19,15 +19,10 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/redact"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
-// must ends a test that cannot go on.
-func must(t testing.TB, errs ...error) {
-	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-}
+var must, equal = testkit.Must, testkit.Equal
 
 // pack writes an archive of files, each a path and its content.
 func pack(t testing.TB, opts Options, files ...[2]string) ([]byte, *Manifest) {
@@ -87,12 +82,8 @@ func TestRoundTrip(t *testing.T) {
 		if diff := cmp.Diff(m, &b.Manifest); diff != "" || !b.Intact {
 			t.Error(diff)
 		}
-		if diff := cmp.Diff(want, contents(t, b)); diff != "" {
-			t.Errorf("%.2000s", diff)
-		}
-		if diff := cmp.Diff([]string{"logs/kubelet.export", "logs/kubelet.export.x"}, b.Names(LogsDir)); diff != "" {
-			t.Error(diff)
-		}
+		equal(t, "the files", want, contents(t, b))
+		equal(t, "the logs", []string{"logs/kubelet.export", "logs/kubelet.export.x"}, b.Names(LogsDir))
 	}
 }
 
@@ -113,9 +104,7 @@ func TestCut(t *testing.T) {
 			whole = len(got)
 			_ = b.Close()
 		}
-		if whole != len(m.Files) {
-			t.Errorf("%d files shortly before the end", whole)
-		}
+		equal(t, "files shortly before the end", len(m.Files), whole)
 	}
 }
 
@@ -176,9 +165,7 @@ func TestHostile(t *testing.T) {
 			if err == nil {
 				t.Fatalf("read: %v", b.Manifest)
 			}
-			if diff := cmp.Diff(tt.want, err.Error()); diff != "" {
-				t.Error(diff)
-			}
+			equal(t, "the error", tt.want, err.Error())
 		})
 	}
 }
@@ -199,10 +186,7 @@ func TestForged(t *testing.T) {
 }
 
 func TestDefaultName(t *testing.T) {
-	const want = "kdiag-node-7-..-x-20261123T031200Z.tar.zst"
-	if got := DefaultName("node_7/../x", at(), Zst); got != want {
-		t.Errorf("%s, want %s", got, want)
-	}
+	equal(t, "a name", "kdiag-node-7-..-x-20261123T031200Z.tar.zst", DefaultName("node_7/../x", at(), Zst))
 }
 
 // FuzzOpen reads archives of any bytes, compressed or not yet.
@@ -323,9 +307,7 @@ func TestSources(t *testing.T) {
 	m, err := w.Close(checks.Header{})
 	must(t, err)
 	const there, bad = "the archive has a file of this name already", "its name does not fit into the archive"
-	if diff := cmp.Diff([]Missing{{"a", there}, {"../up", bad}, {ManifestName, there}}, m.NotCollected); diff != "" {
-		t.Error(diff)
-	}
+	equal(t, "not collected", []Missing{{"a", there}, {"../up", bad}, {ManifestName, there}}, m.NotCollected)
 	if last := m.Files[len(m.Files)-1]; len(m.Files) != 2 || last.Path != "partly" || last.Cut != broken.Error() {
 		t.Errorf("%+v", m.Files)
 	}

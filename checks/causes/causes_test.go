@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // TestRemedies looks at each cause: it has an action without a condition, which is the last, and a reason for each.
@@ -22,9 +23,7 @@ func TestRemedies(t *testing.T) {
 			t.Errorf("%s has no action", d.Code)
 		}
 	}
-	if len(remedies) != len(All()) {
-		t.Errorf("%d causes have actions, of %d", len(remedies), len(All()))
-	}
+	testkit.Equal(t, "causes that have actions", len(All()), len(remedies))
 }
 
 func TestPages(t *testing.T) {

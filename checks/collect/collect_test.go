@@ -5,15 +5,12 @@ import (
 	"context"
 	"errors"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/kdiag/kdiag/checks"
@@ -21,28 +18,15 @@ import (
 	"github.com/kdiag/kdiag/checks/redact"
 	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func write(t *testing.T, name, text string) {
-	t.Helper()
-	must(t, os.MkdirAll(filepath.Dir(name), 0o755))
-	must(t, os.WriteFile(name, []byte(text), 0o600))
-}
+var must, equal = testkit.Must, testkit.Equal
 
 // TestReadFile follows links of a configuration below its own folder and nowhere else, and opens nothing that blocks.
 func TestReadFile(t *testing.T) {
-	root := t.TempDir()
-	at := func(name string) string { return filepath.Join(root, name) }
-	write(t, at("etc/cni/net.d/a.conf"), "a")
-	write(t, at("etc/shadow"), "secret")
-	write(t, at("etc/cni/net.d/..data/b.conf"), "b")
+	tree := testkit.NewTree(t)
+	tree.Write("etc/cni/net.d/a.conf", "a", "etc/shadow", "secret", "etc/cni/net.d/..data/b.conf", "b")
 	for link, target := range map[string]string{
 		"etc/cni/net.d/volume.conf":   "..data/b.conf",
 		"etc/cni/net.d/up.conf":       "../../shadow",
@@ -51,9 +35,9 @@ func TestReadFile(t *testing.T) {
 		"etc/cni/net.d/folder":        "/etc",
 		"current":                     "/etc/cni", // of the root
 	} {
-		must(t, os.Symlink(target, at(link)))
+		tree.Link(link, target)
 	}
-	must(t, unix.Mkfifo(at("etc/cni/net.d/fifo.conf"), 0o600))
+	must(t, unix.Mkfifo(tree.Path("etc/cni/net.d/fifo.conf"), 0o600))
 	const refused = "not followed out of its folder"
 	for name, want := range map[string]string{
 		"/etc/cni/net.d/a.conf": "a", "/etc/cni/net.d/volume.conf": "b", "/current/net.d/a.conf": "a",
@@ -61,7 +45,7 @@ func TestReadFile(t *testing.T) {
 		"/etc/cni/net.d/folder": refused, "/etc/cni/net.d/fifo.conf": "is not a regular file",
 		"/etc/cni": "is not a regular file", "/etc/cni/net.d/none.conf": "does not exist", "relative.conf": "does not exist",
 	} {
-		text, err := readFile(crictl.SeenBy(root, 0), name, 10)
+		text, err := readFile(crictl.SeenBy(tree.Root, 0), name, 10)
 		if got := string(text); err == nil && got != want || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %q, %v; want %q", name, got, err, want)
 		}
@@ -70,12 +54,8 @@ func TestReadFile(t *testing.T) {
 
 // TestImported finds the files that containerd's configuration imports.
 func TestImported(t *testing.T) {
-	root := t.TempDir()
-	for _, name := range []string{
-		"etc/containerd/conf.d/b.toml", "etc/containerd/conf.d/a.toml", "etc/x/c.toml", "etc/x/d",
-	} {
-		write(t, filepath.Join(root, name), "")
-	}
+	tree := testkit.NewTree(t)
+	tree.Write("etc/containerd/conf.d/b.toml", "", "etc/containerd/conf.d/a.toml", "", "etc/x/c.toml", "", "etc/x/d", "")
 	for text, want := range map[string][]string{
 		"version = 2":    nil,
 		"imports = []\n": nil,
@@ -84,10 +64,8 @@ func TestImported(t *testing.T) {
 		},
 		"# imports = [\"/etc/x/d\"]": nil,
 	} {
-		got := imported(&daemon{files: crictl.SeenBy(root, 0), config: "/etc/containerd/config.toml"}, text)
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%q (-want +got):\n%s", text, diff)
-		}
+		got := imported(&daemon{files: crictl.SeenBy(tree.Root, 0), config: "/etc/containerd/config.toml"}, text)
+		equal(t, text, want, got)
 	}
 }
 
@@ -135,8 +113,7 @@ func TestRunLeavesBehind(t *testing.T) {
 			return part{id: id, paths: []string{id}, limit: time.Second, most: 10, required: required, collect: collect}
 		}
 		began := time.Now()
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
+		ctx := testkit.Within(t, 5*time.Second)
 		failed, err := run(ctx, Input{Progress: func(string) {}}, w, []part{
 			one("hangs", true, func(context.Context, *Input, *files) error { <-forever; return nil }),
 			one("panics", true, func(context.Context, *Input, *files) error { panic("no") }),
@@ -155,9 +132,7 @@ func TestRunLeavesBehind(t *testing.T) {
 		if took := time.Since(began); took > 6*time.Second {
 			t.Errorf("it took %v", took)
 		}
-		if diff := cmp.Diff([]string{"hangs", "panics"}, failed); diff != "" {
-			t.Errorf("failed (-want +got):\n%s", diff)
-		}
+		equal(t, "failed", []string{"hangs", "panics"}, failed)
 		m, err := w.Close(checks.Header{})
 		must(t, err)
 		lacks := map[string]string{}
@@ -170,9 +145,7 @@ func TestRunLeavesBehind(t *testing.T) {
 			"large": "the rest: the part has reached its largest size",
 			"slow":  "the time for the whole bundle was up",
 		}
-		if diff := cmp.Diff(want, lacks); diff != "" {
-			t.Errorf("not collected (-want +got):\n%s", diff)
-		}
+		equal(t, "not collected", want, lacks)
 		if len(m.Files) != 1 || m.Files[0].Path != "large" || m.Files[0].Bytes != 10 {
 			t.Errorf("files: %v", m.Files)
 		}
@@ -183,17 +156,16 @@ func TestRunLeavesBehind(t *testing.T) {
 
 // TestDocs compares the parts with their table in docs/bundle.md.
 func TestDocs(t *testing.T) {
-	text, err := os.ReadFile("../../docs/bundle.md")
-	must(t, err)
+	text := testkit.Read(t, "../../docs/bundle.md")
 	at := 0
 	for _, p := range parts() {
-		i := strings.Index(string(text[at:]), "\n| "+p.id+" |")
+		i := strings.Index(text[at:], "\n| "+p.id+" |")
 		if i < 0 {
 			t.Errorf("docs/bundle.md has no row for %s after those before it", p.id)
 			continue
 		}
 		at += i + 1
-		row, _, _ := strings.Cut(string(text[at:]), "\n")
+		row, _, _ := strings.Cut(text[at:], "\n")
 		for _, want := range append(slices.Clone(p.paths), " "+units.Duration(p.limit)[:1]+" s |") {
 			if !strings.Contains(row, want) {
 				t.Errorf("docs/bundle.md, %s: no %q in %q", p.id, want, row)

@@ -8,23 +8,19 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 func TestAmount(t *testing.T) {
-	for _, tt := range []struct {
-		written string
-		want    uint64
-	}{
-		{"10%", 100},
-		{"100Mi", 100 << 20},
-		{"1.5Gi", 3 << 29},
-		{"2048", 2048},
-		{"NaN", 0},
-		{"1e300", 0},
+	for written, want := range map[string]uint64{
+		"10%":   100,
+		"100Mi": 100 << 20,
+		"1.5Gi": 3 << 29,
+		"2048":  2048,
+		"NaN":   0,
+		"1e300": 0,
 	} {
-		if got := Amount(tt.written, 1000); got != tt.want {
-			t.Errorf("%q: %d, want %d", tt.written, got, tt.want)
-		}
+		testkit.Equal(t, written, want, Amount(written, 1000))
 	}
 }
 
@@ -143,8 +139,6 @@ func TestCannotExecute(t *testing.T) {
 		stamp + "stderr F /start.sh: exec /x: exec format error: retried\n":             "",
 		"": "",
 	} {
-		if got := CannotExecute(log); got != want {
-			t.Errorf("%q: %q, want %q", log, got, want)
-		}
+		testkit.Equal(t, log, want, CannotExecute(log))
 	}
 }

@@ -2,7 +2,6 @@ package probes
 
 import (
 	"context"
-	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -10,11 +9,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/crictl/deadline"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // memoryLook and clockLook are probes that a test supplies.
@@ -75,22 +73,18 @@ func TestRun(t *testing.T) {
 		},
 		{name: "left out", want: facts.Reading[host.Clock]{Skipped: true, Missing: "this command does not look at it"}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancel(t.Context())
-				if tt.cancel > 0 {
-					time.AfterFunc(tt.cancel, cancel)
-				}
-				n := run(ctx, []Probe{clockLook(tt.read)}, Input{}, func(Probe) bool { return tt.read != nil })
-				if diff := cmp.Diff(tt.want, n.Clock); diff != "" {
-					t.Error(diff)
-				}
-				if !slices.Equal(n.Hung, tt.hung) {
-					t.Errorf("hung %v, want %v", n.Hung, tt.hung)
-				}
-				time.Sleep(time.Second) // what hangs ends within the bubble
-				cancel()
-			})
+		testkit.Bubble(t, tt.name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			if tt.cancel > 0 {
+				time.AfterFunc(tt.cancel, cancel)
+			}
+			n := run(ctx, []Probe{clockLook(tt.read)}, Input{}, func(Probe) bool { return tt.read != nil })
+			testkit.Equal(t, "the clock", tt.want, n.Clock)
+			if !slices.Equal(n.Hung, tt.hung) {
+				t.Errorf("hung %v, want %v", n.Hung, tt.hung)
+			}
+			time.Sleep(time.Second) // what hangs ends within the bubble
+			cancel()
 		})
 	}
 }
@@ -122,11 +116,7 @@ func TestRunDepends(t *testing.T) {
 // TestProbes checks that docs/checks.md describes each probe with its limit, and that each waits for probes that exist
 // and do not wait for it.
 func TestProbes(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/checks.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, looks, _ := strings.Cut(string(doc), "\n# Looks\n")
+	_, looks, _ := strings.Cut(testkit.Read(t, "../../docs/checks.md"), "\n# Looks\n")
 	after := map[string][]string{}
 	for _, p := range Probes() {
 		after[p.ID] = p.After

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // TestEndToEndDiskHangs has the disk below a recorder hang, and come back. In between records wait, and then are lost;
@@ -30,7 +32,8 @@ func TestEndToEndDiskHangs(t *testing.T) {
 		r.Append(noon, KindSample, noise)
 		time.Sleep(time.Millisecond)
 	}
-	until(t, "the problem", func() bool { return strings.Contains(r.Problem(), "the disk hangs (no reply in ") })
+	hangs := func() bool { return strings.Contains(r.Problem(), "the disk hangs (no reply in ") }
+	testkit.Eventually(t, "the problem", hangs)
 	if got, damaged := read(t, dir); len(got) != 1 || len(damaged) > 0 {
 		t.Errorf("%d records, damaged: %v", len(got), damaged)
 	}
@@ -38,7 +41,7 @@ func TestEndToEndDiskHangs(t *testing.T) {
 		t.Errorf("room: %d, %v", n, err)
 	}
 	run(t, dir, "fsfreeze", "-u", ".")
-	until(t, "the problem to end", func() bool { return r.Problem() == "" && r.queued.Load() == 0 })
+	testkit.Eventually(t, "the problem to end", func() bool { return r.Problem() == "" && r.queued.Load() == 0 })
 	if got, damaged := read(t, dir); len(got) != kept-r.Lost() || len(damaged) > 0 {
 		t.Errorf("%d records, want %d; damaged: %v", len(got), kept-r.Lost(), damaged)
 	}
@@ -116,10 +119,10 @@ func TestEndToEndPowerCut(t *testing.T) {
 				}
 			}
 		}()
-		until(t, "records", func() bool { return written.Load() > int64(20+10*round) })
+		testkit.Eventually(t, "records", func() bool { return written.Load() > int64(20+10*round) })
 		want := int(written.Load())
 		powerCut(t, dir)
-		until(t, "a problem", func() bool { return strings.Contains(r.Problem(), "input/output error") })
+		testkit.Eventually(t, "a problem", func() bool { return strings.Contains(r.Problem(), "input/output error") })
 		if err := r.Close(t.Context()); err == nil {
 			t.Error("closed on a dead disk, without an error")
 		}

@@ -9,9 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // recorded returns a folder of records.
@@ -139,9 +138,7 @@ func TestOpenIncident(t *testing.T) {
 		Began: at(30), From: at(30), To: at(31), Open: true, Cause: "ListHang", Severity: checks.Critical,
 		Summary: "ListHang!", Hung: &checks.HungCall{Method: "ListContainers", Since: at(30)},
 	}}
-	if diff := cmp.Diff(want, h.Incidents); diff != "" {
-		t.Errorf("incidents (-want +got):\n%s", diff)
-	}
+	equal(t, "incidents", want, h.Incidents)
 	if len(h.Problems) != 1 || !strings.Contains(h.Problems[0], "this version") {
 		t.Errorf("problems %q, want one about the version", h.Problems)
 	}
@@ -150,18 +147,12 @@ func TestOpenIncident(t *testing.T) {
 		paths = append(paths, strings.TrimPrefix(c.Path, dir)+" "+strings.Split(c.Error+":", ":")[0])
 	}
 	wantPaths := []string{"/captures/kept ", "/captures/dropped no longer there", "/etc/hostname no longer there"}
-	if diff := cmp.Diff(wantPaths, paths); diff != "" {
-		t.Errorf("captures (-want +got):\n%s", diff)
-	}
+	equal(t, "captures", wantPaths, paths)
 	clock := func(at time.Time) string { return at.Format(time.TimeOnly) }
-	if got := Since(h, clock); got != "hung since 12:30:00, first ListContainers" {
-		t.Errorf("Since: %q", got)
-	}
+	equal(t, "Since", "hung since 12:30:00, first ListContainers", Since(h, clock))
 	h.Incidents[0].SlowSince, h.Incidents[0].Hung.Name = new(at(2)), "payments/ledger-db-0 ledger"
 	const since = "slow since 12:02:00, hung since 12:30:00, first payments/ledger-db-0 ledger"
-	if got := Since(h, clock); got != since {
-		t.Errorf("Since: %q", got)
-	}
+	equal(t, "Since", since, Since(h, clock))
 }
 
 // TestDamagedHistory has the reason of a gap where records were written that cannot be read.
@@ -172,8 +163,7 @@ func TestDamagedHistory(t *testing.T) {
 			r.Append(s.At, KindSample, s)
 		}
 	})
-	text, err := os.ReadFile(segmentPath(dir, 1))
-	must(t, err)
+	text := []byte(testkit.Read(t, segmentPath(dir, 1)))
 	clear(text[len(text)/3 : len(text)*2/3])
 	must(t, os.WriteFile(segmentPath(dir, 1), text, 0o600), os.Mkdir(segmentPath(dir, 2), 0o700))
 	h := history(t, dir, time.Time{})

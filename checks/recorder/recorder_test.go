@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/internal/testkit"
 	"golang.org/x/sys/unix"
 )
 
@@ -32,12 +33,7 @@ func appender(t testing.TB, dir string) *Recorder {
 	return r
 }
 
-func must(t testing.TB, errs ...error) {
-	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-}
+var must, equal = testkit.Must, testkit.Equal
 
 func finish(t testing.TB, r *Recorder) {
 	t.Helper()
@@ -62,16 +58,6 @@ func read(t testing.TB, dir string) (data []string, damaged []Damage) {
 	damaged, err := Read(t.Context(), dir, func(r Record) { data = append(data, string(r.Data)) })
 	must(t, err)
 	return data, damaged
-}
-
-// until waits until something is so.
-func until(t testing.TB, what string, so func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !so(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within a minute: %s", what)
-		}
-	}
 }
 
 func segmentPath(dir string, n int) string {
@@ -151,9 +137,7 @@ func threeRecords(t *testing.T, dir string) (path string, text []byte, ends []in
 	path = segmentPath(dir, 1)
 	for n := range 3 {
 		write(t, dir, n)
-		var err error
-		text, err = os.ReadFile(path)
-		must(t, err)
+		text = []byte(testkit.Read(t, path))
 		ends = append(ends, len(text))
 	}
 	return path, text, ends
@@ -173,9 +157,8 @@ func TestCut(t *testing.T) {
 		if cut == ends[1] {
 			want = nil
 		}
-		if diff := cmp.Diff([]string{"0", "1", "3"}, got) + cmp.Diff(want, damaged); diff != "" {
-			t.Errorf("cut at %d of %d (-want +got):\n%s", cut, len(text), diff)
-		}
+		equal(t, fmt.Sprint("records, cut at ", cut), []string{"0", "1", "3"}, got)
+		equal(t, fmt.Sprint("damages, cut at ", cut), want, damaged)
 	}
 	must(t, os.Truncate(path, int64(ends[1])+1))
 	if got, damaged := read(t, dir); len(got) != 2 || len(damaged) != 1 || !damaged[0].To.IsZero() {
@@ -225,7 +208,7 @@ func TestBound(t *testing.T) {
 	for n := range 60 {
 		_, _ = rand.Read(noise)
 		r.Append(noon, KindSample, map[string]any{"noise": noise, "n": n})
-		until(t, "written", func() bool { return r.queued.Load() == 0 })
+		testkit.Eventually(t, "written", func() bool { return r.queued.Load() == 0 })
 		files, _ := filepath.Glob(filepath.Join(dir, segmentsDir, "*"))
 		last, err := os.Stat(files[len(files)-1])
 		if must(t, err); len(files)*maxSegment > minBytes/4 || last.Size() > maxSegment {
@@ -271,8 +254,7 @@ func TestHostile(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, 1)
 	secret := filepath.Join(t.TempDir(), "secret")
-	good, err := os.ReadFile(segmentPath(dir, 1))
-	must(t, err)
+	good := []byte(testkit.Read(t, segmentPath(dir, 1)))
 	pack := appender(t, t.TempDir()).pack
 	bad := append(frame(pack, bytes.Repeat([]byte(" "), 100<<20)), frame(pack, []byte("null"))...)
 	must(

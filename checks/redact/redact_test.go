@@ -3,7 +3,6 @@ package redact
 import (
 	"bytes"
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -12,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
+
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 func formatOf(name string) Format {
@@ -24,12 +25,7 @@ func formatOf(name string) Format {
 	return Text
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must, equal = testkit.Must, testkit.Equal
 
 func redacted(t testing.TB, text []byte, level Level, format Format) (string, int) {
 	t.Helper()
@@ -48,16 +44,13 @@ func TestCorpus(t *testing.T) {
 	secret := regexp.MustCompile(`(?i)[^\n]*(?:planted|cGxhbnRlZ|81748201748)[^\n]*`)
 	for _, name := range files {
 		t.Run(filepath.Base(name), func(t *testing.T) {
-			text, err := os.ReadFile(name)
-			must(t, err)
+			text := []byte(testkit.Read(t, name))
 			format := formatOf(name)
 			got, _ := redacted(t, text, Standard, format)
 			for _, leak := range secret.FindAllString(got, -1) {
 				t.Errorf("leaked: %s", leak)
 			}
-			if was, is := bytes.Count(text, []byte("kept")), strings.Count(got, "kept"); was != is {
-				t.Errorf("%d of %d kept:\n%s", is, was, got)
-			}
+			equal(t, "what is kept of "+got, bytes.Count(text, []byte("kept")), strings.Count(got, "kept"))
 			if was, is := bytes.Count(text, []byte("\n")), strings.Count(got, "\n"); was != is && format != YAML {
 				t.Errorf("%d lines of %d:\n%s", is, was, got)
 			}
@@ -85,21 +78,17 @@ func TestCorpus(t *testing.T) {
 
 // TestOrdinary copies text that only resembles secrets.
 func TestOrdinary(t *testing.T) {
-	text, err := os.ReadFile("testdata/ordinary.txt")
-	must(t, err)
-	for line := range strings.Lines(string(text)) {
-		if got, _ := redacted(t, []byte(line), Standard, Text); got != line {
-			t.Error(cmp.Diff(line, got))
-		}
+	text := testkit.Read(t, "testdata/ordinary.txt")
+	for line := range strings.Lines(text) {
+		got, _ := redacted(t, []byte(line), Standard, Text)
+		equal(t, "text", line, got)
 		document, err := json.Marshal(map[string]string{"message": line})
 		must(t, err)
-		if got, _ := redacted(t, document, Standard, JSON); got != string(document) {
-			t.Error(cmp.Diff(string(document), got))
-		}
+		got, _ = redacted(t, document, Standard, JSON)
+		equal(t, "JSON", string(document), got)
 	}
-	if got, n := redacted(t, text, Standard, Text); n != 0 {
-		t.Error(cmp.Diff(string(text), got))
-	}
+	got, _ := redacted(t, []byte(text), Standard, Text)
+	equal(t, "the whole text", text, got)
 }
 
 // TestRules plants the examples of all rules: in text, in strings of JSON, on both sides of where a piece ends.
@@ -143,8 +132,6 @@ func TestRules(t *testing.T) {
 
 // TestDocumented wants each rule in docs/redaction.md, as the table there says it.
 func TestDocumented(t *testing.T) {
-	page, err := os.ReadFile("../../docs/redaction.md")
-	must(t, err)
 	var want, got []string
 	for _, rule := range Rules {
 		level := "standard"
@@ -153,14 +140,12 @@ func TestDocumented(t *testing.T) {
 		}
 		want = append(want, "| `"+rule.ID+"` | "+level+" | "+rule.For+" |\n")
 	}
-	for line := range strings.Lines(string(page)) {
+	for line := range strings.Lines(testkit.Read(t, "../../docs/redaction.md")) {
 		if strings.HasPrefix(line, "| `") {
 			got = append(got, line)
 		}
 	}
-	if d := cmp.Diff(want, got); d != "" {
-		t.Error(d)
-	}
+	equal(t, "rules", want, got)
 }
 
 // TestLongSecrets removes secrets that are longer than one read.
@@ -202,9 +187,7 @@ func TestYAML(t *testing.T) {
 		"":                                 "null\n",
 	} {
 		got, _ := redacted(t, []byte(in), Standard, YAML)
-		if got != want {
-			t.Errorf("%.60q: %.80q, want %q", in, got, want)
-		}
+		equal(t, in, want, got)
 	}
 }
 
@@ -216,21 +199,17 @@ func TestStrict(t *testing.T) {
 		"host=node-7.example.com", "ns=payments", "pod=ledger-db-0", "container=app", "container=kubelet",
 		"image=registry.example.com/team/ledger:1.2", "billing", "frontend",
 	})
-	cases, err := os.ReadFile("testdata/strict.txt")
-	must(t, err)
-	pairs := regexp.MustCompile(`(?m)^(\w+): (.*)\n-> (.*)$`).FindAllStringSubmatch(string(cases), -1)
-	if 2*len(pairs) != bytes.Count(cases, []byte("\n")) {
+	cases := testkit.Read(t, "testdata/strict.txt")
+	pairs := regexp.MustCompile(`(?m)^(\w+): (.*)\n-> (.*)$`).FindAllStringSubmatch(cases, -1)
+	if 2*len(pairs) != strings.Count(cases, "\n") {
 		t.Fatal("not all lines of testdata/strict.txt are pairs")
 	}
 	for _, c := range pairs {
 		format, in, want := Format(c[1]), strings.ReplaceAll(c[2], "⏎", "\n"), strings.ReplaceAll(c[3], "⏎", "\n")
 		var b strings.Builder
-		if _, err := r.Copy(&b, strings.NewReader(in), format); err != nil {
-			t.Fatal(err)
-		}
-		if d := cmp.Diff(want, b.String()); d != "" {
-			t.Error(d)
-		}
+		_, err := r.Copy(&b, strings.NewReader(in), format)
+		must(t, err)
+		equal(t, c[2], want, b.String())
 		if again, n := r.String(b.String()); n != 0 {
 			t.Errorf("a second pass removes %d: %s", n, again)
 		}
@@ -240,9 +219,7 @@ func TestStrict(t *testing.T) {
 func FuzzCopy(f *testing.F) {
 	files, _ := filepath.Glob("testdata/corpus/*")
 	for i, name := range append(files, "testdata/ordinary.txt") {
-		text, err := os.ReadFile(name)
-		must(f, err)
-		f.Add(text, []byte("x"), uint(i), uint(i))
+		f.Add([]byte(testkit.Read(f, name)), []byte("x"), uint(i), uint(i))
 	}
 	f.Fuzz(func(t *testing.T, head, tail []byte, rule, size uint) {
 		for _, level := range []Level{Standard, Strict} {

@@ -3,7 +3,6 @@ package stacks
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -19,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/journal/textlog"
 )
 
@@ -129,9 +129,7 @@ func TestReadNames(t *testing.T) {
 		if s.CapturedAt != nil {
 			at = s.CapturedAt.UTC().Format(time.DateTime)
 		}
-		if got := fmt.Sprintf("%s %s %d %s", s.Role, s.Process, s.PID, at); got != want {
-			t.Errorf("%s: got %q, want %q", name, got, want)
-		}
+		equal(t, name, want, fmt.Sprintf("%s %s %d %s", s.Role, s.Process, s.PID, at))
 	}
 	id := strings.Repeat("0a", 32)
 	shims := strings.ReplaceAll(dump, "k8s.io/kubernetes/cmd/kubelet", "x/cmd/containerd-shim-runc-v2")
@@ -169,19 +167,13 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must, equal = testkit.Must, testkit.Equal
 
 // realDump returns the dump of a containerd 1.6.20 in which eleven calls wait for the lock of a container.
 func realDump(t testing.TB) string {
 	t.Helper()
-	packed, err := os.ReadFile("testdata/dumps/update-stopped-shim-1.6.txt.zst")
-	must(t, err)
-	r, _, err := textlog.Unpack(bytes.NewReader(packed))
+	packed := testkit.Read(t, "testdata/dumps/update-stopped-shim-1.6.txt.zst")
+	r, _, err := textlog.Unpack(strings.NewReader(packed))
 	must(t, err)
 	defer r.Close()
 	b, err := io.ReadAll(r)
@@ -192,9 +184,7 @@ func realDump(t testing.TB) string {
 func readAll(t testing.TB, name, text string) []*Dump {
 	t.Helper()
 	dumps, err := Read(t.Context(), name, strings.NewReader(text))
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
+	must(t, err)
 	return dumps
 }
 
@@ -320,9 +310,7 @@ func TestReadWrappings(t *testing.T) {
 				t.Errorf("captured at %v", at)
 			}
 			got[0].Source.CapturedAt = nil
-			if diff := cmp.Diff(source, got[0].Source); diff != "" {
-				t.Error(diff)
-			}
+			equal(t, "the source", source, got[0].Source)
 		})
 	}
 }
@@ -392,14 +380,10 @@ func TestReadLarge(t *testing.T) {
 	}
 }
 
-var update = flag.Bool("update", false, "write the reports of the dumps anew")
-
 // read reads the only dump in a file of testdata/dumps.
 func read(tb testing.TB, name string) *Dump {
 	tb.Helper()
-	b, err := os.ReadFile(filepath.Join("testdata", "dumps", name))
-	must(tb, err)
-	return parse(tb, name, string(b))
+	return parse(tb, name, testkit.Read(tb, "testdata/dumps/"+name))
 }
 
 // parse reads the only dump in a text.
@@ -427,7 +411,7 @@ func TestAnalyse(t *testing.T) {
 		}
 		report := strings.TrimSuffix(strings.TrimSuffix(f.Name(), ".zst"), ".txt") + ".json"
 		if _, err := os.Stat(filepath.Join("testdata", "reports", report)); err == nil {
-			golden(t, report, r)
+			testkit.Golden(t, "testdata/reports/"+report, testkit.JSON(t, r, " "))
 			continue
 		}
 		healthy++
@@ -448,24 +432,6 @@ func TestAnalyse(t *testing.T) {
 		if !shown[p.ID] || p.Title == "" || p.Means == "" || len(p.Links) == 0 || len(p.Causes) == 0 {
 			t.Errorf("no dump shows %s, or it lacks a title, a meaning, a link or a cause", p.ID)
 		}
-	}
-}
-
-func golden(t *testing.T, name string, r *checks.StacksReport) {
-	t.Helper()
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", " ")
-	must(t, enc.Encode(r))
-	file := filepath.Join("testdata", "reports", name)
-	if *update {
-		must(t, os.WriteFile(file, b.Bytes(), 0o644))
-	}
-	want, err := os.ReadFile(file)
-	must(t, err)
-	if diff := cmp.Diff(string(want), b.String()); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", file, diff)
 	}
 }
 
@@ -505,9 +471,7 @@ func TestHolders(t *testing.T) {
 		for _, h := range Analyse(parse(t, "test", tt.dump)).Holders {
 			got = append(got, fmt.Sprintf("%d blocks %d %v", h.Goroutine, h.Blocks, h.Cycle))
 		}
-		if diff := cmp.Diff(tt.want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
-		}
+		equal(t, tt.name, tt.want, got)
 	}
 }
 
@@ -586,9 +550,7 @@ func TestTie(t *testing.T) {
 
 func FuzzAnalyse(f *testing.F) {
 	for _, name := range []string{"crio-storage-lock.txt", "kubelet-pleg.txt", "kubelet-dead-mount.txt"} {
-		b, err := os.ReadFile(filepath.Join("testdata", "dumps", name)) // the others are too large to mutate
-		must(f, err)
-		f.Add(b)
+		f.Add([]byte(testkit.Read(f, "testdata/dumps/"+name))) // the others are too large to mutate
 	}
 	f.Add([]byte(mutexes(3, [2]int{1, 2}, [2]int{2, 1}, [2]int{0, 1})))
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -4,6 +4,8 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 func TestFormats(t *testing.T) {
@@ -28,11 +30,7 @@ func TestFormats(t *testing.T) {
 		"69%": Percent(0.69), "0.4%": Percent(0.004), "0%": Percent(0), "100%": Percent(1),
 		"": List(nil), "a": List([]string{"a"}), "a, b and c": List([]string{"a", "b", "c"}),
 	} {
-		if got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+		testkit.Equal(t, want, want, got)
 	}
-	if ToDuration(math.NaN()) != 0 {
-		t.Error("NaN seconds are not 0")
-	}
+	testkit.Equal(t, "NaN seconds", time.Duration(0), ToDuration(math.NaN()))
 }

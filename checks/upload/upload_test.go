@@ -23,14 +23,10 @@ import (
 	"github.com/kdiag/kdiag/checks/bundle"
 	"github.com/kdiag/kdiag/checks/redact"
 	"github.com/kdiag/kdiag/checks/upload/uploadtest"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must, equal = testkit.Must, testkit.Equal
 
 // write writes an archive with one file of so many bytes, and returns its path.
 func write(t *testing.T, dir, name string, level redact.Level, size int64) string {
@@ -111,8 +107,7 @@ func TestSend(t *testing.T) {
 			failed, _ := errors.AsType[*Error](err)
 			if tt.want == "" {
 				must(t, err)
-				sent, err := os.ReadFile(path)
-				must(t, err)
+				sent := []byte(testkit.Read(t, path))
 				got, _ := store.Object(object)
 				if !bytes.Equal(got.Data, sent) || got.Header.Get("x-ms-blob-type") != "BlockBlob" ||
 					got.Header.Get("Authorization") != secret || got.Header.Get("Content-Type") != "application/zstd" {
@@ -138,13 +133,8 @@ func TestBadURL(t *testing.T) {
 		"https:///{node}?secret":              "the URL is not an http or https URL",
 		"https://me:secret@x":                 "the URL has a user: credentials belong into the headers",
 	} {
-		got := ""
-		if _, err := New(Options{URL: address}); err != nil {
-			got = err.Error()
-		}
-		if got != want {
-			t.Errorf("%s: %q, want %q", address, got, want)
-		}
+		_, err := New(Options{URL: address})
+		equal(t, address, want, testkit.Text(err))
 	}
 }
 
@@ -155,10 +145,8 @@ func TestStall(t *testing.T) {
 			path := write(t, t.TempDir(), "a.tar.zst", redact.Standard, 16)
 			to := target(t, "http://store", "")
 			to.client.Transport = slowly(pause)
-			began, got := time.Now(), ""
-			if err := to.Send(t.Context(), Archive{Path: path}); err != nil {
-				got = err.Error()
-			}
+			began := time.Now()
+			got := testkit.Text(to.Send(t.Context(), Archive{Path: path}))
 			if !strings.HasSuffix(got, name) || time.Since(began) > time.Minute {
 				t.Errorf("%q after %v, want %q", got, time.Since(began), name)
 			}
@@ -259,37 +247,32 @@ func TestQueue(t *testing.T) {
 			nil, nil,
 		},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				dir := t.TempDir()
-				for _, name := range []string{older, newer, "notes.txt", newer + ".part"} {
-					must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
-				}
-				began, tried := time.Now(), 0
-				q, log := queue(t, dir, func(a Archive) *Error {
-					tried++
-					return tt.fail(a.Cause, time.Since(began))
-				})
-				must(t, q.Resume(t.Context()))
-				ctx, cancel := context.WithTimeout(t.Context(), tt.run)
-				defer cancel()
-				q.Run(ctx)
-				if tried < tt.tried[0] || tried > tt.tried[1] || q.Pending() != 0 {
-					t.Errorf("%d attempts, want %v; %d wait", tried, tt.tried, q.Pending())
-				}
-				if diff := gocmp.Diff(tt.log, log()); tt.log != nil && diff != "" {
-					t.Errorf("log (-want +got):\n%s", diff)
-				}
-				for _, name := range tt.sent {
-					_, err := os.Stat(filepath.Join(dir, name+checks.CaptureSent))
-					must(t, err)
-				}
-				q, _ = queue(t, dir, nil) // after a restart
-				must(t, q.Resume(t.Context()))
-				if n := q.Pending(); n != 2-len(tt.sent) {
-					t.Errorf("%d wait after a restart, %d were sent", n, len(tt.sent))
-				}
+		testkit.Bubble(t, tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			for _, name := range []string{older, newer, "notes.txt", newer + ".part"} {
+				must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+			}
+			began, tried := time.Now(), 0
+			q, log := queue(t, dir, func(a Archive) *Error {
+				tried++
+				return tt.fail(a.Cause, time.Since(began))
 			})
+			must(t, q.Resume(t.Context()))
+			ctx := testkit.Within(t, tt.run)
+			q.Run(ctx)
+			if tried < tt.tried[0] || tried > tt.tried[1] || q.Pending() != 0 {
+				t.Errorf("%d attempts, want %v; %d wait", tried, tt.tried, q.Pending())
+			}
+			if diff := gocmp.Diff(tt.log, log()); tt.log != nil && diff != "" {
+				t.Errorf("log (-want +got):\n%s", diff)
+			}
+			for _, name := range tt.sent {
+				_, err := os.Stat(filepath.Join(dir, name+checks.CaptureSent))
+				must(t, err)
+			}
+			q, _ = queue(t, dir, nil) // after a restart
+			must(t, q.Resume(t.Context()))
+			equal(t, "after a restart wait", 2-len(tt.sent), q.Pending())
 		})
 	}
 }
