@@ -16,12 +16,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"golang.org/x/sys/unix"
 
 	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/crictl/fake/faketest"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 // newClient returns a client of a runtime in this process.
@@ -29,7 +29,7 @@ func newClient(t *testing.T, opts Options, s fake.Scenario) *Client {
 	t.Helper()
 	opts.Dialer = faketest.Serve(t, s)
 	c, err := Dial("/run/fake.sock", opts)
-	must(t, err)
+	looptest.Must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -66,34 +66,32 @@ func TestCallOutcomes(t *testing.T) {
 			want: Internal, err: `a\x1b\n` + strings.Repeat("ä", 99),
 		},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var late []time.Duration
-				start := time.Now()
-				tc.fault.RPC = "Version"
-				c := newClient(t, Options{Late: func() { late = append(late, time.Since(start)) }},
-					fake.Scenario{Faults: []fake.Fault{tc.fault}})
-				ctx, cancel := context.WithTimeout(t.Context(), gocmp.Or(tc.parent, time.Hour))
-				defer cancel()
-				if tc.name == "interrupted" {
-					time.AfterFunc(time.Second, cancel)
-				}
-				v, call := c.Version(ctx)
-				synctest.Wait()
-				if want := 5 * time.Second / 2; tc.elapsed > want != slices.Equal(late, []time.Duration{want}) {
-					t.Errorf("it was late at %v", late)
-				}
-				if call.Method != "Version" || !call.Start.Equal(start) || call.Elapsed != tc.elapsed {
-					t.Errorf("got %+v, want it to take %v", call, tc.elapsed)
-				}
-				if call.Code != tc.want || !strings.Contains(call.Err, tc.err) ||
-					call.Hung() != (tc.want == DeadlineExceeded) {
-					t.Errorf("got %+v, want %s %q", call, tc.want, tc.err)
-				}
-				if (v != nil) != call.OK() || (call.Err == "") != call.OK() {
-					t.Errorf("version %v with %+v", v, call)
-				}
-			})
+		looptest.Bubble(t, tc.name, func(t *testing.T) {
+			var late []time.Duration
+			start := time.Now()
+			tc.fault.RPC = "Version"
+			c := newClient(t, Options{Late: func() { late = append(late, time.Since(start)) }},
+				fake.Scenario{Faults: []fake.Fault{tc.fault}})
+			ctx, cancel := context.WithTimeout(t.Context(), gocmp.Or(tc.parent, time.Hour))
+			defer cancel()
+			if tc.name == "interrupted" {
+				time.AfterFunc(time.Second, cancel)
+			}
+			v, call := c.Version(ctx)
+			synctest.Wait()
+			if want := 5 * time.Second / 2; tc.elapsed > want != slices.Equal(late, []time.Duration{want}) {
+				t.Errorf("it was late at %v", late)
+			}
+			if call.Method != "Version" || !call.Start.Equal(start) || call.Elapsed != tc.elapsed {
+				t.Errorf("got %+v, want it to take %v", call, tc.elapsed)
+			}
+			if call.Code != tc.want || !strings.Contains(call.Err, tc.err) ||
+				call.Hung() != (tc.want == DeadlineExceeded) {
+				t.Errorf("got %+v, want %s %q", call, tc.want, tc.err)
+			}
+			if (v != nil) != call.OK() || (call.Err == "") != call.OK() {
+				t.Errorf("version %v with %+v", v, call)
+			}
 		})
 	}
 }
@@ -122,52 +120,42 @@ func TestDialOutcomes(t *testing.T) {
 		{"backlogged", fails(unix.EAGAIN), DeadlineExceeded, "deadline", time.Second},
 		{"accepts and sends nothing", silent, DeadlineExceeded, "deadline", time.Second},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := newClient(t, Options{RPCTimeout: time.Second}, fake.Scenario{})
-				var back atomic.Bool
-				returned := c.dial
-				c.dial = func(ctx context.Context, p string) (net.Conn, error) {
-					if back.Load() {
-						return returned(ctx, p)
-					}
-					return tc.dial(ctx, p)
+		looptest.Bubble(t, tc.name, func(t *testing.T) {
+			c := newClient(t, Options{RPCTimeout: time.Second}, fake.Scenario{})
+			var back atomic.Bool
+			returned := c.dial
+			c.dial = func(ctx context.Context, p string) (net.Conn, error) {
+				if back.Load() {
+					return returned(ctx, p)
 				}
-				for range 20 {
-					_, call := c.Version(t.Context())
-					if call.Code != tc.want || !strings.Contains(call.Err, tc.err) || call.Elapsed != tc.elapsed {
-						t.Errorf("got %+v", call)
-					}
-					time.Sleep(time.Second / 4)
+				return tc.dial(ctx, p)
+			}
+			for range 20 {
+				_, call := c.Version(t.Context())
+				if call.Code != tc.want || !strings.Contains(call.Err, tc.err) || call.Elapsed != tc.elapsed {
+					t.Errorf("got %+v", call)
 				}
-				back.Store(true)
-				time.Sleep(time.Second)
-				if _, call := c.Version(t.Context()); call.OK() != (tc.name != "accepts and sends nothing") {
-					t.Errorf("a second after the runtime came back: %+v", call)
-				}
-			})
+				time.Sleep(time.Second / 4)
+			}
+			back.Store(true)
+			time.Sleep(time.Second)
+			if _, call := c.Version(t.Context()); call.OK() != (tc.name != "accepts and sends nothing") {
+				t.Errorf("a second after the runtime came back: %+v", call)
+			}
 		})
-	}
-}
-
-// must ends a test that cannot go on.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 
 // TestFollow has a call that hangs end when another process listens, and not before. The next call is answered.
 func TestFollow(t *testing.T) {
 	began := make(chan bool, 1)
-	path := listen(t, fake.Scenario{Name: "test", Faults: []fake.Fault{{RPC: "Version", Hang: true}}},
+	path := faketest.Listen(t, fake.Scenario{Name: "test", Faults: []fake.Fault{{RPC: "Version", Hang: true}}},
 		func(string, string) func() {
 			began <- true
 			return func() {}
 		})
 	c, err := Dial(path, Options{})
-	must(t, err)
+	looptest.Must(t, err)
 	defer c.Close()
 	c.Follow(1) // there is no connection yet
 	ended := make(chan Call, 1)
@@ -182,25 +170,9 @@ func TestFollow(t *testing.T) {
 	}
 	<-began
 	c.Follow(os.Getpid() + 1)
-	if call := <-ended; call.Code != Unavailable {
-		t.Errorf("a call to a process that no longer listens: %+v", call)
-	}
-	if _, call := c.Status(t.Context()); !call.OK() {
-		t.Errorf("the call after it: %+v", call)
-	}
-}
-
-// listen serves a scenario at a new socket until the test ends.
-func listen(t *testing.T, s fake.Scenario, watch func(rpc, id string) (ended func())) (path string) {
-	t.Helper()
-	srv, err := fake.New(s)
-	must(t, err)
-	srv.Watch = watch
-	path = filepath.Join(t.TempDir(), "s")
-	stop, err := fake.Listen(context.Background(), srv, path)
-	must(t, err)
-	t.Cleanup(stop)
-	return path
+	looptest.Equal(t, "a call to a process that no longer listens", Unavailable, (<-ended).Code)
+	_, call := c.Status(t.Context())
+	looptest.Equal(t, "the call after it", OK, call.Code)
 }
 
 // serveNode serves ten pods, each with a running container, ten exited ones and eight dead sandboxes, and returns a
@@ -250,37 +222,34 @@ func TestListContainers(t *testing.T) {
 			},
 		},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				whole := serveNode(t, false, 0).ListContainers(t.Context(), Filter{}, ModeUnary)
-				c := serveNode(t, tc.streaming, tc.limit, tc.faults...)
-				for i, calls := range [][]string{tc.calls, tc.again} {
-					if i > 0 && calls == nil {
-						break
-					}
-					list := c.ListContainers(t.Context(), Filter{}, "")
-					if list.Mode != tc.want || list.Complete == tc.partial {
-						t.Errorf("mode %s, complete %t; want %s, %t", list.Mode, list.Complete, tc.want, !tc.partial)
-					}
-					var made []string
-					for _, call := range list.Calls {
-						made = append(made, fmt.Sprintf("%s %s", call.Method, call.Code))
-					}
-					if diff := cmp.Diff(calls, made); diff != "" && calls != nil {
-						t.Errorf("calls (-want +got):\n%s", diff)
-					}
-					byID := cmpopts.SortSlices(func(a, b Container) bool { return a.ID < b.ID })
-					if diff := cmp.Diff(whole.Containers, list.Containers, byID); !tc.partial && diff != "" {
-						t.Errorf("containers (-want +got):\n%s", diff)
-					}
-					if tc.partial && len(list.Containers) != tc.items {
-						t.Errorf("%d containers, want %d", len(list.Containers), tc.items)
-					}
-					if (!tc.partial || tc.limit > 0) && list.Bytes != whole.Calls[0].Bytes {
-						t.Errorf("%d bytes, want %d", list.Bytes, whole.Calls[0].Bytes)
-					}
+		looptest.Bubble(t, tc.name, func(t *testing.T) {
+			whole := serveNode(t, false, 0).ListContainers(t.Context(), Filter{}, ModeUnary)
+			c := serveNode(t, tc.streaming, tc.limit, tc.faults...)
+			for i, calls := range [][]string{tc.calls, tc.again} {
+				if i > 0 && calls == nil {
+					break
 				}
-			})
+				list := c.ListContainers(t.Context(), Filter{}, "")
+				if list.Mode != tc.want || list.Complete == tc.partial {
+					t.Errorf("mode %s, complete %t; want %s, %t", list.Mode, list.Complete, tc.want, !tc.partial)
+				}
+				var made []string
+				for _, call := range list.Calls {
+					made = append(made, fmt.Sprintf("%s %s", call.Method, call.Code))
+				}
+				if calls != nil {
+					looptest.Equal(t, "calls", calls, made)
+				}
+				byID := cmpopts.SortSlices(func(a, b Container) bool { return a.ID < b.ID })
+				if tc.partial {
+					looptest.Equal(t, "containers", tc.items, len(list.Containers))
+				} else {
+					looptest.Equal(t, "containers", whole.Containers, list.Containers, byID)
+				}
+				if (!tc.partial || tc.limit > 0) && list.Bytes != whole.Calls[0].Bytes {
+					t.Errorf("%d bytes, want %d", list.Bytes, whole.Calls[0].Bytes)
+				}
+			}
 		})
 	}
 }
@@ -312,7 +281,7 @@ func serve(t *testing.T, do func(net.Conn)) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
 	lis, err := net.Listen("unix", path)
-	must(t, err)
+	looptest.Must(t, err)
 	t.Cleanup(func() { _ = lis.Close() })
 	go func() {
 		for {
@@ -334,10 +303,10 @@ func backlogged(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	must(t, err)
+	looptest.Must(t, err)
 	t.Cleanup(func() { _ = unix.Close(fd) })
-	must(t, unix.Bind(fd, &unix.SockaddrUnix{Name: path}))
-	must(t, unix.Listen(fd, 0))
+	looptest.Must(t, unix.Bind(fd, &unix.SockaddrUnix{Name: path}))
+	looptest.Must(t, unix.Listen(fd, 0))
 	for range 10 {
 		conn, err := net.Dial("unix", path)
 		if err != nil {
@@ -374,11 +343,11 @@ func TestProbe(t *testing.T) {
 		{"HTTP/1", says("HTTP/1.1 400 Bad Request\r\n\r\n"), ConnectForeign, `"HTTP/1.1 400`},
 		{"ttrpc", func(t *testing.T) string {
 			path := says()(t)
-			must(t, os.Rename(path, path+".ttrpc"))
+			looptest.Must(t, os.Rename(path, path+".ttrpc"))
 			return path + ".ttrpc"
 		}, ConnectForeign, ""},
 		{"gRPC", func(t *testing.T) string {
-			return listen(t, fake.Scenario{Name: "x"}, nil)
+			return faketest.Listen(t, fake.Scenario{Name: "x"}, nil)
 		}, ConnectOK, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -408,26 +377,24 @@ func TestProbeEnds(t *testing.T) {
 		{"half a frame", "\x00\x00\x06\x04", false, ConnectForeign},
 		{"interrupted", "", true, ConnectCanceled},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				defer cancel()
-				if tc.interrupted {
-					time.AfterFunc(time.Second, cancel)
-				}
-				got := Dialer(func(context.Context, string) (net.Conn, error) {
-					here, there := net.Pipe()
-					go func() {
-						_, _ = io.ReadFull(there, make([]byte, len(http2Hello)))
-						_, _ = io.WriteString(there, tc.says)
-						_, _ = io.Copy(io.Discard, there)
-					}()
-					return here, nil
-				}).Probe(ctx, "/run/x.sock")
-				if got.State != tc.want || tc.says != "" && got.FirstByte != strconv.QuoteToASCII(tc.says) {
-					t.Errorf("got %+v, want %s", got, tc.want)
-				}
-			})
+		looptest.Bubble(t, tc.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if tc.interrupted {
+				time.AfterFunc(time.Second, cancel)
+			}
+			got := Dialer(func(context.Context, string) (net.Conn, error) {
+				here, there := net.Pipe()
+				go func() {
+					_, _ = io.ReadFull(there, make([]byte, len(http2Hello)))
+					_, _ = io.WriteString(there, tc.says)
+					_, _ = io.Copy(io.Discard, there)
+				}()
+				return here, nil
+			}).Probe(ctx, "/run/x.sock")
+			if got.State != tc.want || tc.says != "" && got.FirstByte != strconv.QuoteToASCII(tc.says) {
+				t.Errorf("got %+v, want %s", got, tc.want)
+			}
 		})
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/crictl/fake/faketest"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 // kubeletLists are the lists of so many pods, with a dead sandbox and so many exited containers each: entries as a
@@ -29,20 +30,20 @@ func kubeletLists(
 			Containers: []fake.ContainerGroup{{Name: "worker", State: "exited", Exited: exited - 1}},
 		}},
 	}), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1<<30)))
-	must(t, err)
+	looptest.Must(t, err)
 	defer conn.Close()
 	runtime := runtimeapi.NewRuntimeServiceClient(conn)
 	containers, err := runtime.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{})
-	must(t, err)
+	looptest.Must(t, err)
 	sandboxes, err := runtime.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
-	must(t, err)
+	looptest.Must(t, err)
 	return containers, sandboxes
 }
 
 func mustMarshal(t testing.TB, m proto.Message) []byte {
 	t.Helper()
 	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
-	must(t, err)
+	looptest.Must(t, err)
 	return data
 }
 

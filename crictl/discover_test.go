@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kdiag/kdiag/crictl/kubeletconfig"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 // A host is a host's file system. A name "812 kubelet" stands for a process with these arguments, between blanks;
@@ -43,7 +44,7 @@ func (h host) root(t *testing.T) string {
 		default:
 			err = os.WriteFile(name, []byte(text), 0o600)
 		}
-		must(t, err)
+		looptest.Must(t, err)
 	}
 	write("proc/version", "")
 	for _, name := range slices.Sorted(maps.Keys(h)) {
@@ -179,9 +180,7 @@ func TestDiscover(t *testing.T) {
 			if tc.tried != nil && !slices.EqualFunc(tried, tc.tried, strings.HasPrefix) {
 				t.Errorf("tried (-want +got):\n%s", cmp.Diff(tc.tried, tried))
 			}
-			if len(got.NotTaken) != tc.notTaken {
-				t.Errorf("not taken: %+v, want %d", got.NotTaken, tc.notTaken)
-			}
+			looptest.Equal(t, "kubelets that were not taken", tc.notTaken, len(got.NotTaken))
 		})
 	}
 }
@@ -208,14 +207,14 @@ func TestDiscoverFails(t *testing.T) {
 // TestHostFiles has links that lead out of the root, and a file in the host's root that the root of a process lacks.
 func TestHostFiles(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "outside")
-	must(t, os.WriteFile(outside, []byte("outside"), 0o600))
+	looptest.Must(t, os.WriteFile(outside, []byte("outside"), 0o600))
 	root := host{
 		"data/target": "inside", "data/large": strings.Repeat("x", 2<<20+1),
 		"proc/7/root/data/target": "the process's own", "proc/7/cwd/relative": "where it works",
 		"data/absolute": "-> /data/target", "data/up": "-> ../../../../../../data/target",
 		"data/out": "-> " + outside,
 	}.root(t)
-	must(t, unix.Mkfifo(filepath.Join(root, "data/fifo"), 0o600))
+	looptest.Must(t, unix.Mkfifo(filepath.Join(root, "data/fifo"), 0o600))
 	for pid, names := range map[int]map[string]string{
 		0: {
 			"/data/target": "inside", "/data/absolute": "inside", "/data/up": "inside", "/data/out": Absent,
@@ -227,13 +226,7 @@ func TestHostFiles(t *testing.T) {
 	} {
 		for name, want := range names {
 			data, err := SeenBy(root, pid).Read(name)
-			got := string(data)
-			if err != nil {
-				got = err.Error()
-			}
-			if got != want {
-				t.Errorf("%d reads %q as %.60q, want %q", pid, name, got, want)
-			}
+			looptest.Equal(t, fmt.Sprint(name, " of ", pid), want, string(data)+looptest.Text(err))
 		}
 	}
 }
@@ -331,9 +324,7 @@ func TestKubelet(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			d := &discovery{root: tc.host.root(t)}
 			d.findKubelet(t.Context())
-			if diff := cmp.Diff(tc.want, d.Kubelet); diff != "" {
-				t.Errorf("(-want +got)\n%s", diff)
-			}
+			looptest.Equal(t, "result", tc.want, d.Kubelet)
 		})
 	}
 }
@@ -357,9 +348,7 @@ func FuzzKubeletArgs(f *testing.F) {
 					rewritten = append(rewritten, "--"+name+"="+v)
 				}
 			}
-			if diff := cmp.Diff(joined, kubeletconfig.ParseFlags(rewritten)); diff != "" {
-				t.Errorf("(-joined +apart)\n%s", diff)
-			}
+			looptest.Equal(t, "flags that are apart", joined, kubeletconfig.ParseFlags(rewritten))
 		}
 	})
 }
@@ -377,9 +366,7 @@ func TestRivals(t *testing.T) {
 		"proc/904/root": "-> ../..", "proc/904/fd/3": "-> socket:[80]",
 	}.root(t)
 	got := Rivals(t.Context(), root, 812, []int{900, 901, 902, 903, 904})
-	if diff := cmp.Diff([]int{900}, got); diff != "" {
-		t.Errorf("rivals (-want +got):\n%s", diff)
-	}
+	looptest.Equal(t, "rivals", []int{900}, got)
 }
 
 // TestRuntimeConfig reads the reports of containerd 1.6 and 2.
@@ -417,9 +404,7 @@ func TestRuntimeConfig(t *testing.T) {
 			}},
 		},
 	} {
-		if diff := cmp.Diff(tt.want, configIn(tt.config, tt.cni)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", tt.config, diff)
-		}
+		looptest.Equal(t, tt.config, tt.want, configIn(tt.config, tt.cni))
 	}
 }
 
@@ -427,7 +412,7 @@ func TestRuntimeConfig(t *testing.T) {
 func TestNetworkFolders(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	lis, err := net.Listen("unix", socket)
-	must(t, err)
+	looptest.Must(t, err)
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "[crio]\n  [crio.network]\n    network_dir = \"/etc/cni/net.d\"\n"+
 			"    plugin_dirs = [\"/opt/cni/bin\", \"/usr/libexec/cni\"]\n")
@@ -447,8 +432,6 @@ func TestNetworkFolders(t *testing.T) {
 		got := RuntimeConfig{PID: pid}
 		got.NetworkFolders(t.Context(), root, socket)
 		want.PID, want.PassesOver = pid, pid != 9
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%d (-want +got):\n%s", pid, diff)
-		}
+		looptest.Equal(t, fmt.Sprint(pid), want, got)
 	}
 }

@@ -45,16 +45,9 @@ func serve(t *testing.T, scenario fake.Scenario, timeout time.Duration) *crictl.
 	client, err := crictl.Dial("unix:///run/test.sock", crictl.Options{
 		RPCTimeout: timeout, Dialer: faketest.Serve(t, scenario),
 	})
-	require(t, err)
+	looptest.Must(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	return client
-}
-
-func require(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // probed returns a probe of the socket that finds a state after a while.

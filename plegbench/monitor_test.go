@@ -52,7 +52,7 @@ func watch(t *testing.T, s fake.Scenario, change func(*MonitorOptions), test fun
 				return conn, err
 			},
 		})
-		require(t, err)
+		looptest.Must(t, err)
 		t.Cleanup(func() { _ = client.Close() })
 		opts := MonitorOptions{
 			RPCTimeout: 5 * time.Second, Interval: 30 * time.Second, Sweep: 5 * time.Minute,
@@ -336,7 +336,7 @@ func TestMonitorChurn(t *testing.T) {
 	slower := func(o *MonitorOptions) { o.Interval, o.Sweep = 30*time.Minute, 5*time.Hour }
 	watch(t, node(5, 5, frozen), slower, func(t *testing.T, b *beat) {
 		conn, err := crictl.NewConn("unix:///run/test.sock", b.dial)
-		require(t, err)
+		looptest.Must(t, err)
 		defer conn.Close()
 		pods := runtimeapi.NewRuntimeServiceClient(conn)
 		before, looks, hung, ids := 0, 0, 0, []string{"", ""}
@@ -346,7 +346,7 @@ func TestMonitorChurn(t *testing.T) {
 					Name: "job", Namespace: "batch", Uid: fmt.Sprint(looks),
 				}},
 			})
-			require(t, err)
+			looptest.Must(t, err)
 			ids = append(ids, made.GetPodSandboxId())
 			stopped, older := ids[looks+1], ids[looks]
 			_, _ = pods.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: stopped})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/crictl/deadline"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 func TestRun(t *testing.T) {
@@ -39,21 +40,19 @@ func TestRun(t *testing.T) {
 			panic("late")
 		}, 0, 0, abandoned, time.Second},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				errCause := errors.New("the command ends")
-				ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errCause)
-				defer cancel()
-				began := time.Now()
-				got, err := deadline.RunGrace(ctx, "working", tt.grace, tt.f)
-				if took := time.Since(began); got != tt.want || fmt.Sprint(err) != tt.err || took != tt.took {
-					t.Errorf("%d, error %v after %s; want %d, %s after %s", got, err, took, tt.want, tt.err, tt.took)
-				}
-				if late := tt.err == abandoned; late != errors.Is(err, deadline.ErrAbandoned) || late != errors.Is(err, errCause) {
-					t.Errorf("the error wraps others: %v", err)
-				}
-				time.Sleep(2 * time.Hour) // until the abandoned f ends
-			})
+		looptest.Bubble(t, tt.name, func(t *testing.T) {
+			errCause := errors.New("the command ends")
+			ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errCause)
+			defer cancel()
+			began := time.Now()
+			got, err := deadline.RunGrace(ctx, "working", tt.grace, tt.f)
+			if took := time.Since(began); got != tt.want || fmt.Sprint(err) != tt.err || took != tt.took {
+				t.Errorf("%d, error %v after %s; want %d, %s after %s", got, err, took, tt.want, tt.err, tt.took)
+			}
+			if late := tt.err == abandoned; late != errors.Is(err, deadline.ErrAbandoned) || late != errors.Is(err, errCause) {
+				t.Errorf("the error wraps others: %v", err)
+			}
+			time.Sleep(2 * time.Hour) // until the abandoned f ends
 		})
 	}
 }

@@ -25,6 +25,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/crictl/fake"
+	"github.com/kdiag/kdiag/crictl/fake/faketest"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 // TestObjects selects containers, also those that no earlier call named, and one by an abbreviated id.
@@ -51,9 +53,7 @@ func TestObjects(t *testing.T) {
 				got += "-"
 			}
 		}
-		if got != test.want {
-			t.Errorf("%s: %s, want %s", test.name, got, test.want)
-		}
+		looptest.Equal(t, test.name, test.want, got)
 	}
 }
 
@@ -68,12 +68,11 @@ func TestAnswers(t *testing.T) {
 		}
 	}
 	f := start(t, backend)
-	must(t, f.SetFaults(nil, []fake.Latency{{RPC: "ListContainers", PerItem: fake.Duration(time.Hour)}}))
+	looptest.Must(t, f.SetFaults(nil, []fake.Latency{{RPC: "ListContainers", PerItem: fake.Duration(time.Hour)}}))
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if got := codeOf(ctx, f.ListContainers, &runtimeapi.ListContainersRequest{}); got != codes.DeadlineExceeded {
-		t.Errorf("a slow list: %s", got)
-	}
+	got := codeOf(ctx, f.ListContainers, &runtimeapi.ListContainersRequest{})
+	looptest.Equal(t, "a slow list", codes.DeadlineExceeded, got)
 }
 
 // TestDropCutsTheConnection drops a call, which the runtime has served: other calls on the connection end too.
@@ -86,9 +85,7 @@ func TestDropCutsTheConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop := &runtimeapi.StopContainerRequest{ContainerId: id}
-	if got := codeOf(t.Context(), f.StopContainer, stop); got != codes.Unavailable {
-		t.Errorf("StopContainer: %v", got)
-	}
+	looptest.Equal(t, "StopContainer", codes.Unavailable, codeOf(t.Context(), f.StopContainer, stop))
 	for err == nil {
 		_, err = events.Recv() // that the container stopped, perhaps
 	}
@@ -114,18 +111,12 @@ func TestSetFaults(t *testing.T) {
 		{func() error { return set(fake.Fault{RPC: "Version", Error: "DataLoss: gone"}) }, codes.DataLoss},
 		{func() error { f.stop(); return f.SetDown(true) }, codes.Unavailable},
 	} {
-		must(t, set(fake.Fault{RPC: "*", Hang: true}))
+		looptest.Must(t, set(fake.Fault{RPC: "*", Hang: true}))
 		got := make(chan codes.Code, 1)
 		go func() { got <- f.version(t) }()
-		if diff := cmp.Diff(Injection{RPC: "Version"}, <-f.injected); diff != "" {
-			t.Errorf("injection (-want +got):\n%s", diff)
-		}
-		if err := test.change(); err != nil {
-			t.Error(err)
-		}
-		if code := <-got; code != test.want {
-			t.Errorf("the call that hung: %s, want %s", code, test.want)
-		}
+		looptest.Equal(t, "injection", Injection{RPC: "Version"}, <-f.injected)
+		looptest.Must(t, test.change())
+		looptest.Equal(t, "the call that hung", test.want, <-got)
 		for len(f.injected) > 0 {
 			<-f.injected
 		}
@@ -138,30 +129,19 @@ func TestSetFaults(t *testing.T) {
 // TestSetDown takes a proxy down with a call in flight: it refuses connections, and comes back on the same path.
 func TestSetDown(t *testing.T) {
 	f := start(t, runtime(t))
-	must(t, f.SetFaults([]fake.Fault{{RPC: "Status", Hang: true}}, nil))
+	looptest.Must(t, f.SetFaults([]fake.Fault{{RPC: "Status", Hang: true}}, nil))
 	hung := make(chan codes.Code, 1)
 	go func() { hung <- codeOf(t.Context(), f.Status, &runtimeapi.StatusRequest{}) }()
 	<-f.injected
-	must(t, errors.Join(f.SetDown(true), f.SetDown(true)))
-	if got := <-hung; got != codes.Unavailable {
-		t.Errorf("a call when it goes down: %v", got)
-	}
+	looptest.Must(t, errors.Join(f.SetDown(true), f.SetDown(true)))
+	looptest.Equal(t, "a call when it goes down", codes.Unavailable, <-hung)
 	var d net.Dialer
 	if _, err := d.DialContext(t.Context(), "unix", f.path); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("connecting: %v", err)
 	}
-	must(t, f.SetDown(false))
-	if _, err := f.Version(t.Context(), &runtimeapi.VersionRequest{}, grpc.WaitForReady(true)); err != nil {
-		t.Errorf("afterwards: %v", err)
-	}
-}
-
-// must ends a test that cannot go on.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	looptest.Must(t, f.SetDown(false))
+	_, err := f.Version(t.Context(), &runtimeapi.VersionRequest{}, grpc.WaitForReady(true))
+	looptest.Must(t, err)
 }
 
 // runtime serves a runtime with two pods on a socket until the test ends.
@@ -170,17 +150,10 @@ func runtime(t *testing.T) string { return watched(t, nil) }
 // watched is runtime with calls reported as fake.Server.Watch does.
 func watched(t *testing.T, watch func(rpc, id string) (ended func()), faults ...fake.Fault) (path string) {
 	t.Helper()
-	server, err := fake.New(fake.Scenario{Name: "shop", Faults: faults, Pods: []fake.PodGroup{
+	return faketest.Listen(t, fake.Scenario{Name: "shop", Faults: faults, Pods: []fake.PodGroup{
 		{Namespace: "web", Name: "shop", Containers: []fake.ContainerGroup{{Name: "app"}, {Name: "proxy"}}},
 		{Namespace: "pay", Name: "ledger", Containers: []fake.ContainerGroup{{Name: "app"}}},
-	}})
-	must(t, err)
-	server.Watch = watch
-	path = filepath.Join(t.TempDir(), "cri.sock")
-	stop, err := fake.Listen(context.Background(), server, path)
-	must(t, err)
-	t.Cleanup(stop)
-	return path
+	}}, watch)
 }
 
 // A front is a proxy that runs, and a client of it.
@@ -201,15 +174,13 @@ func start(t *testing.T, backend string, faults ...fake.Fault) *front {
 	f.Proxy, err = New(Config{
 		Backend: backend, Listen: f.path, Faults: faults, Log: func(i Injection) { f.injected <- i },
 	})
-	must(t, err)
+	looptest.Must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- f.Run(ctx) }()
 	f.stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		looptest.Must(t, <-done)
 	})
 	t.Cleanup(f.stop)
 	f.conn = dial(t, f.path)
@@ -240,7 +211,7 @@ func dial(t *testing.T, path string) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient("unix:"+path, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(16<<20)))
-	must(t, err)
+	looptest.Must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -265,7 +236,7 @@ func serveEcho(t *testing.T) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "echo.sock")
 	lis, err := net.Listen("unix", path)
-	must(t, err)
+	looptest.Must(t, err)
 	server := grpc.NewServer(grpc.ForceServerCodecV2(rawCodec{}), grpc.UnknownServiceHandler(echo),
 		grpc.MaxRecvMsgSize(1<<30), grpc.MaxSendMsgSize(1<<30))
 	var serving sync.WaitGroup
@@ -378,10 +349,8 @@ func TestCancelledCalls(t *testing.T) {
 		}
 	}
 	f.stop() // waits for the handlers
-	if got := f.Stats()["Status"].Calls; got != calls {
-		t.Errorf("%d calls are counted", got)
-	}
-	must(t, f.conn.Close())
+	looptest.Equal(t, "calls that are counted", calls, f.Stats()["Status"].Calls)
+	looptest.Must(t, f.conn.Close())
 	stacks, end := make([]byte, 1<<20), time.Now().Add(time.Minute)
 	for strings.Contains(string(stacks[:goruntime.Stack(stacks, true)]), "crictl/fault.(*") {
 		if time.Now().After(end) {

@@ -13,11 +13,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/crictl/fake/faketest"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 // TestRun runs plans, also on runtimes that misbehave.
@@ -107,19 +106,17 @@ func TestRun(t *testing.T) {
 			ok:    func(r *trial) bool { return r.Removed == 0 && r.took < 10*time.Minute },
 		},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithTimeout(t.Context(), gocmp.Or(tt.end, time.Hour))
-				defer cancel()
-				time.AfterFunc(gocmp.Or(tt.stop, time.Hour), cancel)
-				var opts Options
-				if tt.opts != nil {
-					opts = tt.opts(t)
-				}
-				if r := try(t, ctx, opts, tt.fault); !tt.ok(r) || (r.err != nil) != tt.fails {
-					t.Error(r)
-				}
-			})
+		looptest.Bubble(t, tt.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), gocmp.Or(tt.end, time.Hour))
+			defer cancel()
+			time.AfterFunc(gocmp.Or(tt.stop, time.Hour), cancel)
+			var opts Options
+			if tt.opts != nil {
+				opts = tt.opts(t)
+			}
+			if r := try(t, ctx, opts, tt.fault); !tt.ok(r) || (r.err != nil) != tt.fails {
+				t.Error(r)
+			}
 		})
 	}
 }
@@ -183,9 +180,7 @@ func TestRunLooksAgain(t *testing.T) {
 			all[i].CreatedAt = all[i].CreatedAt.Add(5 * time.Second)
 		}
 		r := tryPlan(t, t.Context(), c, before, plan, Options{Concurrency: 1})
-		if diff := cmp.Diff(want, r.Skipped); diff != "" {
-			t.Errorf("skipped (-want +got):\n%s", diff)
-		}
+		looptest.Equal(t, "skipped", want, r.Skipped)
 	})
 }
 
@@ -224,19 +219,11 @@ func (hungFile) Sync() error { return nil }
 
 func (hungFile) Close() error { return nil }
 
-// must ends a test that cannot go on.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // serve serves a scenario in memory and returns a client of it.
 func serve(t *testing.T, s fake.Scenario) *crictl.Client {
 	t.Helper()
 	c, err := crictl.Dial("/run/fake.sock", crictl.Options{Dialer: faketest.Serve(t, s)})
-	must(t, err)
+	looptest.Must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -384,7 +371,7 @@ func audit(t *testing.T) (a *Audit, path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "audit")
 	a, err := OpenAudit(path)
-	must(t, err)
+	looptest.Must(t, err)
 	return a, path
 }
 

@@ -11,6 +11,8 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 	kubeletconfigv1beta1 "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 // inMemory are files by name; drop-ins are below /d.
@@ -31,14 +33,6 @@ func inMemory(files map[string]string) Files {
 			}
 			return names, nil
 		},
-	}
-}
-
-// must ends a test that cannot go on.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -143,23 +137,19 @@ func TestRead(t *testing.T) {
 			if strings.Contains(c.want, "evictionHard") {
 				want.EvictionHard = nil // json merges into it
 			}
-			must(t, json.Unmarshal([]byte(cmp.Or(c.want, "{}")), &want))
+			looptest.Must(t, json.Unmarshal([]byte(cmp.Or(c.want, "{}")), &want))
 			var bad []string
 			for _, p := range s.Problems {
 				bad = append(bad, p.Where)
 			}
 			for field, want := range c.origin {
-				if got := s.Origin(field); got != want {
-					t.Errorf("%s is set by %q, want %q", field, got, want)
-				}
+				looptest.Equal(t, "origin of "+field, want, s.Origin(field))
 			}
 			type read struct {
 				Config
 				Other, Bad []string
 			}
-			if diff := gocmp.Diff(read{want, c.other, c.bad}, read{s.Config, s.Other, bad}); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			looptest.Equal(t, "result", read{want, c.other, c.bad}, read{s.Config, s.Other, bad})
 		})
 	}
 }
@@ -183,9 +173,8 @@ func TestReadWithoutConfig(t *testing.T) {
 	} {
 		s := Read(ParseFlags(strings.Fields(args)), files, true)
 		got := read{s.ReadOnlyPort, s.EvictionHard, s.Origin("readOnlyPort"), s.Origin("evictionHard")}
-		if diff := gocmp.Diff(want, got, gocmp.AllowUnexported(read{})); diff != "" || len(s.Problems) > 0 {
-			t.Errorf("%q: %v (-want +got):\n%s", args, s.Problems, diff)
-		}
+		looptest.Equal(t, args, want, got, gocmp.AllowUnexported(read{}))
+		looptest.Equal(t, args, 0, len(s.Problems))
 	}
 }
 
@@ -194,11 +183,11 @@ func TestFieldsAreTheKubelets(t *testing.T) {
 	fields := func(from, as any) (all map[string]any) {
 		t.Helper()
 		data, err := json.Marshal(from)
-		must(t, err)
-		must(t, json.Unmarshal(data, as))
+		looptest.Must(t, err)
+		looptest.Must(t, json.Unmarshal(data, as))
 		data, err = json.Marshal(as)
-		must(t, err)
-		must(t, json.Unmarshal(data, &all))
+		looptest.Must(t, err)
+		looptest.Must(t, json.Unmarshal(data, &all))
 		return all
 	}
 	ours, theirs := fields(Defaults(), &Config{}), fields(Defaults(), &kubeletconfigv1beta1.KubeletConfiguration{})
@@ -236,9 +225,7 @@ func TestUnitArgs(t *testing.T) {
 	want := []string{
 		"/usr/bin/kubelet", "--b=c", "--config=/var/lib/kubelet/config.yaml", "--x", "--node-ip=::1", "--y=1",
 	}
-	if diff := gocmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	looptest.Equal(t, "result", want, got)
 }
 
 func FuzzReadUnit(f *testing.F) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"testing"
@@ -40,6 +41,22 @@ func ServeWatched(
 		}
 	})
 	return func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }
+}
+
+// Listen serves a scenario at a new socket until the test ends, with calls reported as ServeWatched does.
+func Listen(t testing.TB, s fake.Scenario, watch func(rpc, id string) (ended func())) (path string) {
+	t.Helper()
+	srv, err := fake.New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv.Watch, path = watch, filepath.Join(t.TempDir(), "s")
+	stop, err := fake.Listen(context.Background(), srv, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	return path
 }
 
 // Sockets are sockets in memory, by their paths.

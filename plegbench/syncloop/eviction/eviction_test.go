@@ -160,17 +160,15 @@ func TestOnePass(t *testing.T) {
 			"Eviction manager: pod failed to evict",
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				n := newHarness(tt.memory, tt.disk)
-				if tt.change != nil {
-					tt.change(n)
-				}
-				n.run(t, 500*time.Millisecond)
-				got := []string{strings.Join(n.killed, " "), strings.Join(n.reclaimed, " ")}
-				looptest.Equal(t, "killed and reclaimed", []string{tt.killed, tt.reclaimed}, got)
-				n.log.Has(t, tt.log)
-			})
+		looptest.Bubble(t, name, func(t *testing.T) {
+			n := newHarness(tt.memory, tt.disk)
+			if tt.change != nil {
+				tt.change(n)
+			}
+			n.run(t, 500*time.Millisecond)
+			got := []string{strings.Join(n.killed, " "), strings.Join(n.reclaimed, " ")}
+			looptest.Equal(t, "killed and reclaimed", []string{tt.killed, tt.reclaimed}, got)
+			n.log.Has(t, tt.log)
 		})
 	}
 }

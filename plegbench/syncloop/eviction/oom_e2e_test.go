@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 // patience is for what takes a moment on a machine that is not busy.
@@ -25,9 +27,7 @@ func TestEndToEndCgroupOOM(t *testing.T) {
 		root, limit = root+"/memory", "memory.limit_in_bytes"
 	}
 	dir, err := os.MkdirTemp(root, "kdiag-oom-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	looptest.Must(t, err)
 	t.Cleanup(func() {
 		deadline := time.Now().Add(patience)
 		for err := os.Remove(dir); err != nil; err = os.Remove(dir) {
@@ -37,9 +37,7 @@ func TestEndToEndCgroupOOM(t *testing.T) {
 			time.Sleep(20 * time.Millisecond) // what was killed has not ended yet
 		}
 	})
-	if err := os.WriteFile(filepath.Join(dir, limit), []byte(strconv.Itoa(8<<20)), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	looptest.Must(t, os.WriteFile(filepath.Join(dir, limit), []byte(strconv.Itoa(8<<20)), 0o644))
 	_ = os.WriteFile(filepath.Join(dir, "memory.swap.max"), []byte("0"), 0o644) // there may be no swap
 	kills, ended := make(chan kill, 1000), make(chan error, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -59,7 +57,5 @@ func TestEndToEndCgroupOOM(t *testing.T) {
 		}
 	}
 	cancel()
-	if err := <-ended; err != nil {
-		t.Errorf("the watch ended with %v", err)
-	}
+	looptest.Must(t, <-ended)
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -132,23 +131,21 @@ func TestEnsureImage(t *testing.T) {
 			},
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := &fakeService{}
-				s.pull = func(context.Context, string) error {
-					time.Sleep(2 * time.Second)
-					return tt.pull
-				}
-				m, recorder := newManager(s, Config{})
-				c := &v1.Container{Image: tt.image, ImagePullPolicy: v1.PullPolicy(tt.policy)}
-				ref, message, reason := m.EnsureImage(t.Context(), looptest.Pod("1"), c, nil)
-				got := ref + "  " + message
-				if reason != nil {
-					got = ref + " " + reason.Error() + " " + message
-				}
-				looptest.Equal(t, "reference, reason and message", tt.want, got)
-				looptest.Equal(t, "events", tt.events, looptest.Drain(recorder.Events))
-			})
+		looptest.Bubble(t, name, func(t *testing.T) {
+			s := &fakeService{}
+			s.pull = func(context.Context, string) error {
+				time.Sleep(2 * time.Second)
+				return tt.pull
+			}
+			m, recorder := newManager(s, Config{})
+			c := &v1.Container{Image: tt.image, ImagePullPolicy: v1.PullPolicy(tt.policy)}
+			ref, message, reason := m.EnsureImage(t.Context(), looptest.Pod("1"), c, nil)
+			got := ref + "  " + message
+			if reason != nil {
+				got = ref + " " + reason.Error() + " " + message
+			}
+			looptest.Equal(t, "reference, reason and message", tt.want, got)
+			looptest.Equal(t, "events", tt.events, looptest.Drain(recorder.Events))
 		})
 	}
 }
@@ -162,20 +159,18 @@ func TestParallelPulls(t *testing.T) {
 		"serial":    {Config{Serialize: true, MaxParallel: 3}, 1, 20},
 		"unbounded": {Config{}, 20, 20},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := &fakeService{pull: func(context.Context, string) error { time.Sleep(time.Minute); return nil }}
-				m, _ := newManager(r, tt.config)
-				var wg sync.WaitGroup
-				for i := range 20 {
-					wg.Go(func() {
-						c := &v1.Container{Image: "x"}
-						_, _, _ = m.EnsureImage(t.Context(), looptest.Pod(fmt.Sprint(i)), c, nil)
-					})
-				}
-				wg.Wait()
-				looptest.Equal(t, "pulls, and at a time", []int{tt.pulls, tt.most}, []int{len(r.pulls), r.most})
-			})
+		looptest.Bubble(t, name, func(t *testing.T) {
+			r := &fakeService{pull: func(context.Context, string) error { time.Sleep(time.Minute); return nil }}
+			m, _ := newManager(r, tt.config)
+			var wg sync.WaitGroup
+			for i := range 20 {
+				wg.Go(func() {
+					c := &v1.Container{Image: "x"}
+					_, _, _ = m.EnsureImage(t.Context(), looptest.Pod(fmt.Sprint(i)), c, nil)
+				})
+			}
+			wg.Wait()
+			looptest.Equal(t, "pulls, and at a time", []int{tt.pulls, tt.most}, []int{len(r.pulls), r.most})
 		})
 	}
 }

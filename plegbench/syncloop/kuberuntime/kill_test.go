@@ -38,20 +38,18 @@ func TestKillPod(t *testing.T) {
 		{name: "hook fails", hook: exec, takes: 1, code: 1, want: 29, events: failed},
 		{name: "hook sleeps too long", hook: &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 60}}, want: 2},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r, p := newHarness(t), testPod("main")
-				p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PreStop: tt.hook}
-				live := r.running(t, p)
-				if p.DeletionGracePeriodSeconds = tt.deletion; tt.noOwn {
-					p.Spec.TerminationGracePeriodSeconds = nil
-				}
-				r.cri.takes["ExecSync main"], r.cri.exitCode = tt.takes*time.Second, tt.code
-				looptest.Must(t, r.KillPod(t.Context(), p, live, tt.grace).Err)
-				looptest.Equal(t, "grace", map[string]time.Duration{"main": tt.want * time.Second}, r.cri.stops)
-				killing := "Normal Killing Stopping container main"
-				looptest.Equal(t, "events", append([]string{killing}, tt.events...), r.recorded())
-			})
+		looptest.Bubble(t, tt.name, func(t *testing.T) {
+			r, p := newHarness(t), testPod("main")
+			p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PreStop: tt.hook}
+			live := r.running(t, p)
+			if p.DeletionGracePeriodSeconds = tt.deletion; tt.noOwn {
+				p.Spec.TerminationGracePeriodSeconds = nil
+			}
+			r.cri.takes["ExecSync main"], r.cri.exitCode = tt.takes*time.Second, tt.code
+			looptest.Must(t, r.KillPod(t.Context(), p, live, tt.grace).Err)
+			looptest.Equal(t, "grace", map[string]time.Duration{"main": tt.want * time.Second}, r.cri.stops)
+			killing := "Normal Killing Stopping container main"
+			looptest.Equal(t, "events", append([]string{killing}, tt.events...), r.recorded())
 		})
 	}
 }

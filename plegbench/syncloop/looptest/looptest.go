@@ -1,4 +1,4 @@
-// Package looptest has the fixtures that the tests of the syncLoop's parts share. Only tests use it.
+// Package looptest has what the tests of crictl, of plegbench and of the syncLoop's parts share. Only tests use it.
 package looptest
 
 import (
@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
@@ -93,6 +94,12 @@ func Run(t *testing.T, run func(context.Context) error) (stop func()) {
 	return stop
 }
 
+// Bubble runs a subtest in fake time.
+func Bubble(t *testing.T, name string, test func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
+}
+
 // Must ends a test that cannot go on.
 func Must(t testing.TB, err error) {
 	t.Helper()
@@ -143,6 +150,14 @@ func Decode(t testing.TB, text string, into any) {
 func Write(t testing.TB, path, text string) {
 	t.Helper()
 	Must(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)))
+}
+
+// Read reads a file.
+func Read(t testing.TB, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	Must(t, err)
+	return string(data)
 }
 
 // A Log keeps the lines of its Logger.

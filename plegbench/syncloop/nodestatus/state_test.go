@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -55,28 +54,26 @@ func TestUpdate(t *testing.T) {
 			log: "Container runtime not ready",
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var log looptest.Log
-				readies := 0
-				state := NewRuntimeState(RuntimeConfig{
-					Down: 30 * time.Second, OnReady: func() { readies++ },
-					Status: func(context.Context) (*runtimeapi.RuntimeStatus, error) { return tt.status, nil },
-					Log:    log.Logger(0),
-				})
-				for i, err := range tt.checks {
-					state.AddHealthCheck([]string{"PLEG", "EventedPLEG"}[i], func() error { return err })
-				}
-				state.lastSync = time.Now()
-				time.Sleep(30 * time.Second)
-				state.Update(t.Context())
-				state.Update(t.Context())
-				got := []any{looptest.Text(state.RuntimeErrors()), looptest.Text(state.NetworkErrors()), readies}
-				looptest.Equal(t, "errors and calls of OnReady", []any{tt.runtime, tt.net, tt.onReady}, got)
-				if lines := log.Lines(""); (len(log.Lines(tt.log)) > 0) != (tt.log != "") {
-					t.Errorf("logged %q, want %q", lines, tt.log)
-				}
+		looptest.Bubble(t, name, func(t *testing.T) {
+			var log looptest.Log
+			readies := 0
+			state := NewRuntimeState(RuntimeConfig{
+				Down: 30 * time.Second, OnReady: func() { readies++ },
+				Status: func(context.Context) (*runtimeapi.RuntimeStatus, error) { return tt.status, nil },
+				Log:    log.Logger(0),
 			})
+			for i, err := range tt.checks {
+				state.AddHealthCheck([]string{"PLEG", "EventedPLEG"}[i], func() error { return err })
+			}
+			state.lastSync = time.Now()
+			time.Sleep(30 * time.Second)
+			state.Update(t.Context())
+			state.Update(t.Context())
+			got := []any{looptest.Text(state.RuntimeErrors()), looptest.Text(state.NetworkErrors()), readies}
+			looptest.Equal(t, "errors and calls of OnReady", []any{tt.runtime, tt.net, tt.onReady}, got)
+			if lines := log.Lines(""); (len(log.Lines(tt.log)) > 0) != (tt.log != "") {
+				t.Errorf("logged %q, want %q", lines, tt.log)
+			}
 		})
 	}
 }

@@ -121,31 +121,27 @@ func TestCacheNewerThan(t *testing.T) {
 		"Delete does not wake":           {steps{set("p", 1)}, 5, steps{gone}, true},
 		"observed after":                 {steps{set("p", 1), observed(6)}, 5, nil, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := NewCache()
-				for _, f := range tt.before {
-					f(c)
-				}
-				ctx, cancel := context.WithCancel(t.Context())
-				done := make(chan error, 1)
-				go func() {
-					_, err := c.GetNewerThan(ctx, "p", at(tt.wanted))
-					done <- err
-				}()
-				synctest.Wait()
-				if blocked := len(done) == 0; blocked != (tt.after != nil) {
-					t.Errorf("blocks at first: %v", blocked)
-				}
-				for _, f := range tt.after {
-					f(c)
-				}
-				synctest.Wait()
-				cancel()
-				if err := <-done; tt.blocks != errors.Is(err, context.Canceled) {
-					t.Errorf("blocks at the end: %v, want %v", err, tt.blocks)
-				}
-			})
+		looptest.Bubble(t, name, func(t *testing.T) {
+			c := NewCache()
+			for _, f := range tt.before {
+				f(c)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() {
+				_, err := c.GetNewerThan(ctx, "p", at(tt.wanted))
+				done <- err
+			}()
+			synctest.Wait()
+			looptest.Equal(t, "blocks at first", tt.after != nil, len(done) == 0)
+			for _, f := range tt.after {
+				f(c)
+			}
+			synctest.Wait()
+			cancel()
+			if err := <-done; tt.blocks != errors.Is(err, context.Canceled) {
+				t.Errorf("blocks at the end: %v, want %v", err, tt.blocks)
+			}
 		})
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -284,7 +283,5 @@ func TestSummaryIsKept(t *testing.T) {
 // compare compares without times.
 func compare(t *testing.T, want, got any) {
 	t.Helper()
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreTypes(metav1.Time{})); diff != "" {
-		t.Error(diff)
-	}
+	looptest.Equal(t, "result", want, got, cmpopts.IgnoreTypes(metav1.Time{}))
 }

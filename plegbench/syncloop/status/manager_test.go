@@ -153,34 +153,32 @@ func TestDeletion(t *testing.T) {
 		{name: "may still run", pod: newPod(deleted), finished: true, couldRun: true},
 		{name: "mirror", pod: newPod(deleted, mirror), finished: true},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newHarness(tt.pod)
-				w.couldRun = tt.couldRun
-				w.desired.UpdatePod(tt.pod)
-				w.SetPodStatus(tt.pod, done(tt.pod, "0"))
-				if tt.finished {
-					w.TerminatePod(tt.pod)
-				}
-				var options *metav1.DeleteOptions
-				w.api.PrependReactor("delete", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
-					options = new(a.(clienttesting.DeleteAction).GetDeleteOptions())
-					return false, nil, nil
-				})
-				w.runFor(t, time.Second)
-				if !tt.deleted {
-					w.wrote(t, "patch")
-					looptest.Equal(t, "a terminal phase at the API server", !tt.couldRun, pod.IsTerminal(w.status(t).Phase))
-					return
-				}
-				w.wrote(t, "patch", "delete")
-				want := &metav1.DeleteOptions{
-					GracePeriodSeconds: new(int64), Preconditions: metav1.NewUIDPreconditions("u1"),
-				}
-				looptest.Equal(t, "options", want, options)
-				_, known := w.PodStatus("u1")
-				looptest.Equal(t, "the deleted pod is known", false, known)
+		looptest.Bubble(t, tt.name, func(t *testing.T) {
+			w := newHarness(tt.pod)
+			w.couldRun = tt.couldRun
+			w.desired.UpdatePod(tt.pod)
+			w.SetPodStatus(tt.pod, done(tt.pod, "0"))
+			if tt.finished {
+				w.TerminatePod(tt.pod)
+			}
+			var options *metav1.DeleteOptions
+			w.api.PrependReactor("delete", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+				options = new(a.(clienttesting.DeleteAction).GetDeleteOptions())
+				return false, nil, nil
 			})
+			w.runFor(t, time.Second)
+			if !tt.deleted {
+				w.wrote(t, "patch")
+				looptest.Equal(t, "a terminal phase at the API server", !tt.couldRun, pod.IsTerminal(w.status(t).Phase))
+				return
+			}
+			w.wrote(t, "patch", "delete")
+			want := &metav1.DeleteOptions{
+				GracePeriodSeconds: new(int64), Preconditions: metav1.NewUIDPreconditions("u1"),
+			}
+			looptest.Equal(t, "options", want, options)
+			_, known := w.PodStatus("u1")
+			looptest.Equal(t, "the deleted pod is known", false, known)
 		})
 	}
 }
