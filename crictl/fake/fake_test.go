@@ -1,4 +1,4 @@
-package fake
+package fake_test
 
 import (
 	"context"
@@ -14,114 +14,83 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/crictl/fake"
+	"github.com/kdiag/kdiag/crictl/fake/faketest"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
-// ask makes one call with a deadline of a minute, and returns its code and how long it took by the bubble's clock,
+// version calls Version with a deadline of a minute, and returns its code and how long it took by the bubble's clock,
 // unless that is no time.
-func ask(t *testing.T, call func(context.Context) error) string {
+func version(t *testing.T, c runtimeapi.RuntimeServiceClient) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	start := time.Now()
-	outcome := codeOf(call(ctx)).String()
+	_, err := c.Version(ctx, &runtimeapi.VersionRequest{})
+	outcome := status.Code(err).String()
 	if took := time.Since(start); took > 0 {
 		outcome += " " + took.String()
 	}
 	return outcome
 }
 
-func (c *client) version(ctx context.Context) error {
-	_, err := c.Version(ctx, &runtimeapi.VersionRequest{})
-	return err
-}
-
 func TestFaultTimes(t *testing.T) {
-	const s = Duration(time.Second)
+	const s = fake.Duration(time.Second)
 	for _, test := range []struct {
 		name  string
-		fault Fault
+		fault fake.Fault
 		want  string // when Version is called after New, and the outcome of that
 	}{
-		{"hang", Fault{Hang: true}, "0s DeadlineExceeded 1m0s, 1h DeadlineExceeded 1m0s"},
-		{"delay, then error", Fault{Delay: s, Error: "Unavailable"}, "0s Unavailable 1s"},
+		{"hang", fake.Fault{Hang: true}, "0s DeadlineExceeded 1m0s, 1h DeadlineExceeded 1m0s"},
+		{"delay, then error", fake.Fault{Delay: s, Error: "Unavailable"}, "0s Unavailable 1s"},
 		{
 			"every and for, counted from From",
-			Fault{Error: "Unavailable", From: 5 * s, Every: 40 * s, For: 15 * s},
+			fake.Fault{Error: "Unavailable", From: 5 * s, Every: 40 * s, For: 15 * s},
 			"0s OK, 5s Unavailable, 19s Unavailable, 20s OK, 44s OK, 45s Unavailable",
 		},
 		{
 			"calls before From do not count",
-			Fault{Error: "Unavailable", From: 10 * s, After: 1, First: 1},
+			fake.Fault{Error: "Unavailable", From: 10 * s, After: 1, First: 1},
 			"0s OK, 10s OK, 11s Unavailable, 12s OK",
 		},
-		{"thaw", Fault{Hang: true, Thaw: true, From: 10 * s, Every: 40 * s, For: 15 * s}, "12s OK 13s, 26s OK"},
-		{"thaw at until", Fault{Hang: true, Thaw: true, Until: 7 * s}, "3s OK 4s"},
+		{"thaw", fake.Fault{Hang: true, Thaw: true, From: 10 * s, Every: 40 * s, For: 15 * s}, "12s OK 13s, 26s OK"},
+		{"thaw at until", fake.Fault{Hang: true, Thaw: true, Until: 7 * s}, "3s OK 4s"},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				test.fault.RPC = "Version"
-				start := time.Now()
-				c := serve(t, Scenario{Name: "faulty", Faults: []Fault{test.fault}})
-				for call := range strings.SplitSeq(test.want, ", ") {
-					at, want, _ := strings.Cut(call, " ")
-					after, err := time.ParseDuration(at)
-					if err != nil {
-						t.Fatal(err)
-					}
-					time.Sleep(time.Until(start.Add(after)))
-					if got := ask(t, c.version); got != want {
-						t.Errorf("after %s: %s, want %s", at, got, want)
-					}
-				}
-			})
+		looptest.Bubble(t, test.name, func(t *testing.T) {
+			test.fault.RPC = "Version"
+			start := time.Now()
+			c := serve(t, fake.Scenario{Name: "faulty", Faults: []fake.Fault{test.fault}})
+			for call := range strings.SplitSeq(test.want, ", ") {
+				at, want, _ := strings.Cut(call, " ")
+				after, err := time.ParseDuration(at)
+				looptest.Must(t, err)
+				time.Sleep(time.Until(start.Add(after)))
+				looptest.Equal(t, "after "+at, want, version(t, c))
+			}
 		})
 	}
 }
 
-// A client is the generated client of a served scenario.
-type client struct {
-	runtimeapi.RuntimeServiceClient
-	server *Server
-}
-
 // serve serves a scenario in memory until the test ends.
-func serve(t *testing.T, s Scenario) *client {
+func serve(t *testing.T, s fake.Scenario) runtimeapi.RuntimeServiceClient {
 	t.Helper()
-	srv := must(New(s))(t)
-	lis := bufconn.Listen(1 << 20)
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(lis) }()
-	conn := must(grpc.NewClient("passthrough:///bufconn", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }),
-	))(t)
-	t.Cleanup(func() {
-		_ = conn.Close()
-		srv.Stop()
-		if err := <-served; err != nil {
-			t.Errorf("Serve after Stop: %v", err)
-		}
-	})
-	return &client{runtimeapi.NewRuntimeServiceClient(conn), srv}
+	conn := must(crictl.NewConn("/run/fake.sock", faketest.Serve(t, s)))(t)
+	t.Cleanup(func() { _ = conn.Close() })
+	return runtimeapi.NewRuntimeServiceClient(conn)
 }
-
-func codeOf(err error) codes.Code { return status.Code(err) }
 
 // must fails the test on an error and returns the answer otherwise.
 func must[T any](answer T, err error) func(t *testing.T) T {
 	return func(t *testing.T) T {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		looptest.Must(t, err)
 		return answer
 	}
 }
@@ -130,22 +99,26 @@ func must[T any](answer T, err error) func(t *testing.T) T {
 // stream ends with an error after which the caller must list again.
 func TestSlowStreamEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := serve(t, Scenario{Name: "empty"})
+		c := serve(t, fake.Scenario{Name: "empty", Images: []string{"app:1"}})
+		large := &runtimeapi.PodSandboxConfig{
+			Metadata:    &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "shop", Uid: "1"},
+			Annotations: map[string]string{"note": strings.Repeat("x", 64<<10)},
+		}
+		sandbox := must(c.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: large}))(t)
 		stream := must(c.GetContainerEvents(t.Context(), &runtimeapi.GetEventsRequest{}))(t)
 		synctest.Wait()
-		large := &runtimeapi.ContainerEventResponse{ContainerId: strings.Repeat("x", 64<<10)}
-		for range 3 * eventBacklog {
-			c.server.store.mu.Lock()
-			c.server.store.send(large)
-			c.server.store.mu.Unlock()
-			synctest.Wait()
+		create := &runtimeapi.CreateContainerRequest{
+			PodSandboxId: sandbox.GetPodSandboxId(), Config: &runtimeapi.ContainerConfig{
+				Metadata: &runtimeapi.ContainerMetadata{Name: "app"}, Image: &runtimeapi.ImageSpec{Image: "app:1"},
+			},
 		}
-		if len(c.server.store.watchers) > 0 {
-			t.Fatal("the stream that nobody reads is still subscribed")
+		for range 1000 { // an event each, and another with the removal
+			id := must(c.CreateContainer(t.Context(), create))(t).GetContainerId()
+			must(c.RemoveContainer(t.Context(), &runtimeapi.RemoveContainerRequest{ContainerId: id}))(t)
 		}
 		for {
 			if _, err := stream.Recv(); err != nil {
-				if codeOf(err) != codes.ResourceExhausted {
+				if status.Code(err) != codes.ResourceExhausted {
 					t.Errorf("the stream ended with %v", err)
 				}
 				return
@@ -160,7 +133,7 @@ func TestListen(t *testing.T) {
 	dir := t.TempDir()
 	path, file := filepath.Join(dir, "cri.sock"), filepath.Join(dir, "file")
 	listen := func(path string) (stop func(), err error) {
-		return Listen(t.Context(), must(New(Scenario{Name: "small"}))(t), path)
+		return fake.Listen(t.Context(), must(fake.New(fake.Scenario{Name: "small"}))(t), path)
 	}
 	stale := must(net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"}))(t)
 	stale.SetUnlinkOnClose(false)
@@ -171,7 +144,7 @@ func TestListen(t *testing.T) {
 			t.Errorf("%s: %v, want %q", path, err, want)
 		}
 	}
-	if info := must(os.Lstat(path))(t); info.Mode() != os.ModeSocket|socketMode {
+	if info := must(os.Lstat(path))(t); info.Mode() != os.ModeSocket|0o600 {
 		t.Errorf("the socket has mode %v", info.Mode())
 	}
 	conn := must(net.Dial("unix", path))(t)
@@ -216,7 +189,7 @@ func TestParseErrors(t *testing.T) {
 			"pods[0]: more than 1000000 sandboxes",
 		},
 	} {
-		_, err := Parse([]byte(test.text))
+		_, err := fake.Parse([]byte(test.text))
 		if got := fmt.Sprint(err); !strings.HasPrefix(got, "reading the scenario: "+test.want) ||
 			strings.ContainsAny(got, "\n\r\x1b") {
 			t.Errorf("%s: %q does not begin with %q, or is not one line", test.name, got, test.want)
@@ -226,8 +199,8 @@ func TestParseErrors(t *testing.T) {
 
 // FuzzParse reads any text: a scenario that is accepted reads the same after it was written, and errors have one line.
 func FuzzParse(f *testing.F) {
-	for _, name := range Names() {
-		text, _ := scenarioFiles.ReadFile("scenarios/" + name + ".yaml")
+	for _, name := range fake.Names() {
+		text, _ := os.ReadFile("scenarios/" + name + ".yaml")
 		f.Add(text)
 	}
 	f.Add([]byte(`{"name":"x","pods":[{"name":"a","count":3,"age":"5m"}]}`))
@@ -236,7 +209,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("? {a: b}\n: c"))
 	f.Add([]byte("name: !!binary aGk="))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		s, err := Parse(data)
+		s, err := fake.Parse(data)
 		if err != nil {
 			if strings.ContainsAny(err.Error(), "\n\r") {
 				t.Errorf("error of several lines: %q", err)
@@ -244,12 +217,10 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		text := must(yaml.Marshal(s))(t)
-		again, err := Parse(text)
+		again, err := fake.Parse(text)
 		if err != nil {
 			t.Fatalf("reading it again: %v\n%s", err, text)
 		}
-		if diff := cmp.Diff(s, again, cmpopts.EquateEmpty()); diff != "" {
-			t.Errorf("written and read again (-first +second):\n%s", diff)
-		}
+		looptest.Equal(t, "written and read again", s, again, cmpopts.EquateEmpty())
 	})
 }
