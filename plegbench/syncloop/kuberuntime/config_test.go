@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 	"github.com/kdiag/kdiag/plegbench/syncloop/volumemanager/source"
 )
@@ -64,12 +65,11 @@ func TestVerifyNonRoot(t *testing.T) {
 		},
 		{"{runAsUser: 0}", "{runAsNonRoot: true}", nil, "container's runAsUser breaks non-root policy" + where},
 	} {
-		r, p := newHarness(t), testPod("main")
+		r, p := newHarness(t, fake.Fault{RPC: "CreateContainer", Error: "Unknown: no disk"}), testPod("main")
 		looptest.Decode(t, tt.pod, &p.Spec.SecurityContext)
 		looptest.Decode(t, tt.container, &p.Spec.Containers[0].SecurityContext)
 		p.Spec.Containers[0].TerminationMessagePath = "/dev/termination-log"
 		r.cri.image = tt.image
-		r.cri.fail["CreateContainer"] = errors.New("no disk")
 		got := r.sync(t, p).Actions[2].Message
 		files, err := filepath.Glob(filepath.Join(r.RootDir, "pods", "*", "containers", "*", "*"))
 		if got != cmp.Or(tt.want, "no disk") || err != nil || len(files) > 0 {

@@ -1,10 +1,9 @@
 package kuberuntime
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -12,13 +11,14 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kdiag/kdiag/crictl/fake"
+	"github.com/kdiag/kdiag/crictl/fake/faketest"
+	"github.com/kdiag/kdiag/crictl/remote"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
@@ -34,35 +34,52 @@ const (
 	exited   = runtimeapi.ContainerState_CONTAINER_EXITED
 )
 
-// A fakeCRI keeps what is created, and records each call.
-type fakeCRI struct {
-	mu         sync.Mutex
-	calls      []string
-	sandboxes  []*runtimeapi.PodSandboxStatus
-	containers []*runtimeapi.ContainerStatus
-	inSandbox  map[string]string
-	fail       map[string]error         // by call, such as "StartContainer" or "StartContainer main"
-	takes      map[string]time.Duration // by call and container, such as "StopContainer main", or "RunPodSandbox"
-	stops      map[string]time.Duration // grace by container name
-	image      *runtimeapi.Image        // of all containers
-	exitCode   int32
-	next       int
+// A recorded is the embedded runtime, each call of which it notes.
+type recorded struct {
+	*remote.Service
+	mu       sync.Mutex
+	calls    []string
+	names    map[string]string        // of containers by their ids, and of sandboxes with their attempts
+	stops    map[string]time.Duration // grace by container name
+	image    *runtimeapi.Image        // of all containers
+	exitCode int32
 }
 
-// do records a call and acts, unless an error is set for it.
-func (f *fakeCRI) do(name, object string, act func() error) error {
+// note notes a call with the name of its object.
+func (f *recorded) note(req any) (ended func(resp any, err error)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	text := strings.TrimSpace(name + " " + object)
-	f.calls = append(f.calls, text)
-	if err := cmp.Or(f.fail[text], f.fail[name]); err != nil {
-		return err
+	name := ""
+	switch req := req.(type) {
+	case *runtimeapi.RunPodSandboxRequest:
+		name = fmt.Sprint(req.GetConfig().GetMetadata().GetName(), " ", req.GetConfig().GetMetadata().GetAttempt())
+	case *runtimeapi.CreateContainerRequest:
+		name = req.GetConfig().GetMetadata().GetName()
+	case interface{ GetContainerId() string }:
+		name = f.names[req.GetContainerId()]
+	case interface{ GetPodSandboxId() string }:
+		name = f.names[req.GetPodSandboxId()]
 	}
-	return act()
+	rpc := strings.TrimSuffix(reflect.TypeOf(req).Elem().Name(), "Request")
+	f.calls = append(f.calls, strings.TrimSpace(rpc+" "+name))
+	return func(resp any, err error) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		switch resp := resp.(type) {
+		case *runtimeapi.RunPodSandboxResponse:
+			f.names[resp.GetPodSandboxId()] = name
+		case *runtimeapi.CreateContainerResponse:
+			f.names[resp.GetContainerId()] = name
+		case *runtimeapi.StopContainerResponse:
+			if err == nil {
+				f.stops[name] = time.Duration(req.(*runtimeapi.StopContainerRequest).GetTimeout()) * time.Second
+			}
+		}
+	}
 }
 
 // took returns the calls since the last time.
-func (f *fakeCRI) took() []string {
+func (f *recorded) took() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	calls := f.calls
@@ -70,189 +87,43 @@ func (f *fakeCRI) took() []string {
 	return calls
 }
 
-func (f *fakeCRI) id(kind string) string {
-	f.next++
-	return fmt.Sprint(kind, f.next)
-}
-
-// find finds a sandbox or container by id.
-func find[T interface{ GetId() string }](all []T, id string) (found T, err error) {
-	i := slices.IndexFunc(all, func(x T) bool { return x.GetId() == id })
-	if i < 0 {
-		return found, status.Error(codes.NotFound, id+" not found")
-	}
-	return all[i], nil
-}
-
-// name is the name of a container, or the id if there is none.
-func (f *fakeCRI) name(id string) string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	c, _ := find(f.containers, id)
-	return cmp.Or(c.GetMetadata().GetName(), id)
-}
-
-func (f *fakeCRI) RunPodSandbox(_ context.Context, c *runtimeapi.PodSandboxConfig, _ string) (id string, err error) {
-	err = f.do("RunPodSandbox", fmt.Sprint(c.GetMetadata().GetAttempt()), func() error {
-		id = f.id("sb")
-		options := c.GetLinux().GetSecurityContext().GetNamespaceOptions()
-		f.sandboxes = append(f.sandboxes, &runtimeapi.PodSandboxStatus{
-			Id: id, Metadata: c.GetMetadata(), CreatedAt: time.Now().UnixNano(), Labels: c.GetLabels(),
-			Network: &runtimeapi.PodSandboxNetworkStatus{Ip: "10.0.0.1"},
-			Linux:   &runtimeapi.LinuxPodSandboxStatus{Namespaces: &runtimeapi.Namespace{Options: options}},
-		})
-		return nil
-	})
-	time.Sleep(f.takes["RunPodSandbox"])
-	return id, err
-}
-
-func (f *fakeCRI) StopPodSandbox(_ context.Context, id string) error {
-	return f.do("StopPodSandbox", id, func() error {
-		s, err := find(f.sandboxes, id)
-		if err == nil {
-			s.State = notReady
-		}
-		return err
-	})
-}
-
-func (f *fakeCRI) PodSandboxStatus(_ context.Context, id string) (s *runtimeapi.PodSandboxStatus, err error) {
-	err = f.do("PodSandboxStatus", id, func() error { s, err = find(f.sandboxes, id); return err })
-	return s, err
-}
-
-func (f *fakeCRI) RemovePodSandbox(_ context.Context, id string) error {
-	return f.do("RemovePodSandbox", id, func() error {
-		f.sandboxes = slices.DeleteFunc(f.sandboxes, func(s *runtimeapi.PodSandboxStatus) bool { return s.Id == id })
-		return nil
-	})
-}
-
-func (f *fakeCRI) ListPodSandbox(
-	_ context.Context, filter *runtimeapi.PodSandboxFilter,
-) (out []*runtimeapi.PodSandbox, err error) {
-	uid, state := filter.GetLabelSelector()[container.PodUIDLabel], filter.GetState()
-	err = f.do("ListPodSandbox", uid, func() error {
-		for _, s := range f.sandboxes {
-			if (uid == "" || s.Labels[container.PodUIDLabel] == uid) && (state == nil || state.State == s.State) {
-				out = append(out, &runtimeapi.PodSandbox{
-					Id: s.Id, Metadata: s.Metadata, State: s.State, CreatedAt: s.CreatedAt, Labels: s.Labels,
-				})
-			}
-		}
-		return nil
-	})
-	return out, err
-}
-
-func (f *fakeCRI) CreateContainer(
-	_ context.Context, sandboxID string, c *runtimeapi.ContainerConfig, _ *runtimeapi.PodSandboxConfig,
-) (id string, err error) {
-	err = f.do("CreateContainer", c.GetMetadata().GetName(), func() error {
-		id = f.id("c")
-		f.containers = append(f.containers, &runtimeapi.ContainerStatus{
-			Id: id, Metadata: c.GetMetadata(), CreatedAt: time.Now().UnixNano(), Labels: c.GetLabels(),
-			Annotations: c.GetAnnotations(), Image: c.GetImage(), ImageRef: "ref", Mounts: c.GetMounts(),
-		})
-		f.inSandbox[id] = sandboxID
-		return nil
-	})
-	return id, err
-}
-
-func (f *fakeCRI) StartContainer(_ context.Context, id string) error {
-	return f.do("StartContainer", f.name(id), func() error {
-		s, err := find(f.containers, id)
-		s.State, s.StartedAt = running, time.Now().UnixNano()
-		return err
-	})
-}
-
-func (f *fakeCRI) StopContainer(_ context.Context, id string, grace time.Duration) error {
-	name := f.name(id)
-	if err := f.do("StopContainer", name, func() error { f.stops[name] = grace; return nil }); err != nil {
-		return err
-	}
-	time.Sleep(min(f.takes["StopContainer "+name], grace))
-	return f.exit(id, 137)
-}
-
-// exit ends a container.
-func (f *fakeCRI) exit(id string, code int32) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	s, err := find(f.containers, id)
-	if err == nil {
-		s.State, s.ExitCode, s.FinishedAt = exited, code, time.Now().UnixNano()
-	}
-	return err
-}
-
-func (f *fakeCRI) RemoveContainer(_ context.Context, id string) error {
-	return f.do("RemoveContainer", f.name(id), func() error {
-		f.containers = slices.DeleteFunc(f.containers, func(s *runtimeapi.ContainerStatus) bool { return s.Id == id })
-		return nil
-	})
-}
-
-func (f *fakeCRI) ListContainers(
-	_ context.Context, filter *runtimeapi.ContainerFilter,
-) (out []*runtimeapi.Container, err error) {
-	uid, state := filter.GetLabelSelector()[container.PodUIDLabel], filter.GetState()
-	err = f.do("ListContainers", uid, func() error {
-		for _, s := range f.containers {
-			if (uid == "" || s.Labels[container.PodUIDLabel] == uid) && (state == nil || state.State == s.State) {
-				out = append(out, &runtimeapi.Container{
-					Id: s.Id, PodSandboxId: f.inSandbox[s.Id], Metadata: s.Metadata, State: s.State,
-					CreatedAt: s.CreatedAt, Labels: s.Labels, Annotations: s.Annotations, Image: s.Image,
-				})
-			}
-		}
-		return nil
-	})
-	return out, err
-}
-
-func (f *fakeCRI) ContainerStatus(_ context.Context, id string) (s *runtimeapi.ContainerStatus, err error) {
-	err = f.do("ContainerStatus", f.name(id), func() error { s, err = find(f.containers, id); return err })
-	return s, err
-}
-
-func (f *fakeCRI) ImageStatus(context.Context, string) (*runtimeapi.Image, error) {
+func (f *recorded) ImageStatus(context.Context, string) (*runtimeapi.Image, error) {
 	return f.image, nil
 }
 
-func (f *fakeCRI) ExecSync(
+func (f *recorded) ExecSync(
 	ctx context.Context, id string, cmd []string, timeout time.Duration,
 ) (*runtimeapi.ExecSyncResponse, error) {
-	name := f.name(id)
-	if err := f.do("ExecSync", fmt.Sprint(name, " ", cmd, " ", timeout), func() error { return nil }); err != nil {
-		return nil, err
-	}
-	select {
-	case <-time.After(f.takes["ExecSync "+name]):
-		return &runtimeapi.ExecSyncResponse{Stdout: []byte("out"), Stderr: []byte("err"), ExitCode: f.exitCode}, nil
-	case <-ctx.Done():
-		return nil, status.FromContextError(ctx.Err()).Err()
-	}
+	_, err := f.Service.ExecSync(ctx, id, cmd, timeout)
+	return &runtimeapi.ExecSyncResponse{Stdout: []byte("out"), Stderr: []byte("err"), ExitCode: f.exitCode}, err
 }
 
 // A harness is a Manager with fakes around it.
 type harness struct {
 	*Manager
-	cri              *fakeCRI
+	cri              *recorded
 	imageErr         error
 	volumes          map[string]source.Volume
 	gone, terminated map[types.UID]bool // pods that may lose all, and those that have merely terminated
 	events           *record.FakeRecorder
 }
 
-func newHarness(t *testing.T) *harness {
+// newHarness makes a Manager on the embedded runtime, in which these faults are in force.
+func newHarness(t *testing.T, faults ...fake.Fault) *harness {
 	t.Helper()
-	r := &harness{events: record.NewFakeRecorder(1000), cri: &fakeCRI{
-		inSandbox: map[string]string{}, fail: map[string]error{}, takes: map[string]time.Duration{}, stops: map[string]time.Duration{},
-	}}
+	r := &harness{
+		events: record.NewFakeRecorder(1000),
+		cri:    &recorded{names: map[string]string{}, stops: map[string]time.Duration{}},
+	}
+	var err error
+	r.cri.Service, err = remote.Dial("/run/fake.sock", remote.Options{
+		Log: logr.Discard(), Dialer: faketest.Serve(t, fake.Scenario{Faults: faults}), Trace: r.cri.note,
+	})
+	looptest.Must(t, err)
+	t.Cleanup(func() { _ = r.cri.Close() })
+	image, err := r.cri.PullImage(t.Context(), &runtimeapi.ImageSpec{Image: "image:1"}, nil, nil)
+	looptest.Must(t, err)
+	r.cri.took()
 	noResult := func(container.ID) (failed, known bool) { return false, false }
 	r.Manager = New(Config{
 		GCPolicy: DefaultGCPolicy(),
@@ -260,7 +131,7 @@ func newHarness(t *testing.T) *harness {
 		EnsureImage: func(context.Context, *v1.Pod, *v1.Container, *runtimeapi.PodSandboxConfig) (
 			ref, message string, reason error,
 		) {
-			return "sha256:1", "no such image", r.imageErr
+			return image, "no such image", r.imageErr
 		},
 		Objects: volumemanager.NewFileObjects("testdata/objects"),
 		Log:     logr.Discard(), Metrics: metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry()),

@@ -2,7 +2,6 @@ package kuberuntime
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,55 +14,53 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
-// owned are the labels of something that belongs to a pod of this node.
-func owned(uid, name string) map[string]string {
-	return map[string]string{
-		container.OwnerLabel: node, container.PodUIDLabel: uid, container.PodNameLabel: name,
-		container.PodNamespaceLabel: "shop", container.ContainerNameLabel: "main",
-	}
-}
-
-// addLogged adds a container of a pod, created so many seconds after the epoch, with a log.
-func (r *harness) addLogged(
-	t *testing.T, id, uid string, state runtimeapi.ContainerState, second int64,
-) *runtimeapi.ContainerStatus {
+// add adds the sandbox of a pod, with instances of a container that have logs. The last of them runs if the sandbox is
+// ready.
+func (r *harness) add(t *testing.T, name, uid, owner string, ready bool, instances int) {
 	t.Helper()
-	s := &runtimeapi.ContainerStatus{
-		Id: id, Metadata: &runtimeapi.ContainerMetadata{Name: "a"}, State: state, CreatedAt: second * 1e9,
-		Labels: owned(uid, uid), LogPath: filepath.Join(r.podLogs("shop", uid, types.UID(uid)), id+".log"),
+	labels := map[string]string{container.OwnerLabel: owner, container.PodUIDLabel: uid}
+	logs := r.podLogs("shop", uid, types.UID(uid))
+	looptest.Must(t, os.MkdirAll(logs, 0o755))
+	sandbox, err := r.cri.RunPodSandbox(t.Context(), &runtimeapi.PodSandboxConfig{
+		Metadata: &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "shop", Uid: uid}, Labels: labels, LogDirectory: logs,
+	}, "")
+	looptest.Must(t, err)
+	last := ""
+	for i := range instances {
+		looptest.Must(t, r.cri.StopContainer(t.Context(), last, 0))
+		last, err = r.cri.CreateContainer(t.Context(), sandbox, &runtimeapi.ContainerConfig{
+			Metadata: &runtimeapi.ContainerMetadata{Name: name, Attempt: uint32(i)}, Labels: labels,
+			Image: &runtimeapi.ImageSpec{Image: "image:1"}, LogPath: fmt.Sprint(uid, i, ".log"),
+		}, nil)
+		looptest.Must(t, err)
+		looptest.Must(t, r.cri.StartContainer(t.Context(), last))
 	}
-	looptest.Write(t, s.LogPath, "")
-	r.cri.containers = append(r.cri.containers, s)
-	r.cri.inSandbox[id] = "sb-" + uid
-	return s
+	if !ready {
+		looptest.Must(t, r.cri.StopPodSandbox(t.Context(), sandbox))
+	}
 }
 
-// addSandbox adds one of this node, created later than those before it.
-func (r *harness) addSandbox(id, uid string, state runtimeapi.PodSandboxState) *runtimeapi.PodSandboxStatus {
-	s := &runtimeapi.PodSandboxStatus{
-		Id: id, Metadata: &runtimeapi.PodSandboxMetadata{Uid: uid}, State: state, Labels: owned(uid, uid),
-		CreatedAt: int64(len(r.cri.sandboxes)),
-	}
-	r.cri.sandboxes = append(r.cri.sandboxes, s)
-	return s
-}
-
-// left returns what is left: containers, sandboxes and log files.
+// left returns what is left: containers by pod and attempt, sandboxes and log files.
 func (r *harness) left(t *testing.T) []string {
 	t.Helper()
-	var out []string
-	for _, c := range r.cri.containers {
-		out = append(out, c.Id)
-	}
-	for _, s := range r.cri.sandboxes {
-		out = append(out, s.Id)
-	}
+	containers, err := r.cri.ListContainers(t.Context(), nil)
+	looptest.Must(t, err)
+	sandboxes, err := r.cri.ListPodSandbox(t.Context(), nil)
+	looptest.Must(t, err)
 	logs, err := filepath.Glob(filepath.Join(r.LogDir, "pods", "*", "*.log"))
 	looptest.Must(t, err)
+	var out []string
+	for _, c := range containers {
+		out = append(out, fmt.Sprint(c.GetLabels()[container.PodUIDLabel], c.GetMetadata().GetAttempt()))
+	}
+	for _, s := range sandboxes {
+		out = append(out, s.GetMetadata().GetName())
+	}
 	for _, log := range logs {
 		out = append(out, filepath.Base(log))
 	}
@@ -81,30 +78,26 @@ func TestGarbageCollect(t *testing.T) {
 	}{
 		"a pass": {
 			collect: (*Manager).GarbageCollect,
-			want:    "a2 a2.log a3 a3.log f0 o0 o0.log sb-foreign sb-live sb-over",
+			want:    "foreign0 live2 live2.log live3 live3.log over0 over0.log sb-foreign sb-live sb-over",
 		},
-		"for an eviction": {collect: (*Manager).DeleteAllUnused, want: "a2 a2.log a3 a3.log f0 sb-foreign sb-live"},
+		"for an eviction": {
+			collect: (*Manager).DeleteAllUnused, want: "foreign0 live2 live2.log live3 live3.log sb-foreign sb-live",
+		},
 		"before all sources are seen": {
 			unseen: true, collect: (*Manager).GarbageCollect,
-			want: "a2 a2.log a3 a3.log f0 f0.log g0 g0.log o0 o0.log sb-foreign sb-gone sb-live sb-over",
+			want: "foreign0 foreign0.log gone0 gone0.log live2 live2.log live3 live3.log over0 over0.log " +
+				"sb-foreign sb-gone sb-live sb-over",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newHarness(t)
 			r.SourcesReady = func() bool { return !tt.unseen }
 			r.gone, r.terminated = map[types.UID]bool{"gone": true, "foreign": true}, map[types.UID]bool{"over": true}
-			for second, id := range []string{"a0", "a1", "a2"} {
-				r.addLogged(t, id, "live", exited, int64(second))
-			}
-			r.addLogged(t, "a3", "live", running, 9)
-			r.addLogged(t, "g0", "gone", exited, 0)
-			r.addLogged(t, "o0", "over", exited, 0)
-			r.addLogged(t, "f0", "foreign", exited, 0).Labels[container.OwnerLabel] = "other"
-			r.addSandbox("old", "live", notReady)
-			r.addSandbox("sb-live", "live", ready)
-			r.addSandbox("sb-gone", "gone", notReady)
-			r.addSandbox("sb-over", "over", notReady)
-			r.addSandbox("sb-foreign", "foreign", notReady).Labels[container.OwnerLabel] = "other"
+			r.add(t, "old", "live", node, false, 0)
+			r.add(t, "sb-live", "live", node, true, 4)
+			r.add(t, "sb-gone", "gone", node, false, 1)
+			r.add(t, "sb-over", "over", node, false, 1)
+			r.add(t, "sb-foreign", "foreign", "other", false, 1)
 			looptest.Must(t, tt.collect(r.Manager, t.Context()))
 			looptest.Equal(t, "left", strings.Fields(tt.want), r.left(t))
 		})
@@ -128,7 +121,7 @@ func TestGCPolicy(t *testing.T) {
 		for name, n := range map[string]int{"a": 5, "b": 3, "running": 1} {
 			for i := range n {
 				c := &runtimeapi.Container{
-					Id: name + strconv.Itoa(i), CreatedAt: int64(i) * 1e9, State: exited, Labels: owned("live", "live"),
+					Id: name + strconv.Itoa(i), CreatedAt: int64(i) * 1e9, State: exited, Labels: map[string]string{container.PodUIDLabel: "live"},
 					Metadata: &runtimeapi.ContainerMetadata{Name: name},
 				}
 				if name == "running" {
@@ -149,24 +142,24 @@ func TestGCPolicy(t *testing.T) {
 // TestCollectionOrder checks the order of the kubelet's calls: containers, then sandboxes, each stopped before it is
 // removed. A failure does not stop the rest, and a log outside of the folder of logs is left alone.
 func TestCollectionOrder(t *testing.T) {
-	r := newHarness(t)
+	r := newHarness(t,
+		fake.Fault{RPC: "ContainerStatus", Object: fake.Object{Container: "c0"}, Error: "Unknown: hung"},
+		fake.Fault{RPC: "RemoveContainer", Object: fake.Object{Container: "c1"}, Error: "Unknown: hung"},
+		fake.Fault{RPC: "StopPodSandbox", Object: fake.Object{Pod: "s0"}, After: 1, Error: "Unknown: hung"})
 	r.gone = map[types.UID]bool{"gone": true}
-	outside := filepath.Join(t.TempDir(), "0.log")
-	looptest.Write(t, outside, "")
-	for i, id := range []string{"c0", "c1", "c2"} {
-		c := r.addLogged(t, id, "gone", exited, int64(i))
-		c.Metadata.Name, c.LogPath = id, outside
+	for _, name := range []string{"c0", "c1", "c2"} {
+		r.add(t, name, "gone", node, false, 1)
 	}
-	r.addSandbox("s0", "gone", notReady)
-	r.addSandbox("s1", "gone", notReady)
-	for _, call := range []string{"ContainerStatus c0", "RemoveContainer c1", "StopPodSandbox s0"} {
-		r.cri.fail[call] = errors.New("hung")
-	}
+	r.add(t, "s0", "gone", node, false, 0)
+	r.add(t, "s1", "gone", node, false, 0)
+	outside := filepath.Join(r.podLogs("shop", "gone", "gone"), "gone0.log")
+	r.LogDir = t.TempDir()
+	r.cri.took()
 	looptest.Must(t, r.GarbageCollect(t.Context()))
 	looptest.Equal(t, "calls", []string{
 		"ListContainers", "ContainerStatus c0", "ContainerStatus c1", "RemoveContainer c1", "ContainerStatus c2",
-		"RemoveContainer c2", "ListContainers", "ListPodSandbox", "StopPodSandbox s0", "StopPodSandbox s1",
-		"RemovePodSandbox s1",
+		"RemoveContainer c2", "ListContainers", "ListPodSandbox", "StopPodSandbox c2 0", "RemovePodSandbox c2 0",
+		"StopPodSandbox s0 0", "StopPodSandbox s1 0", "RemovePodSandbox s1 0",
 	}, r.cri.took())
 	_, err := os.Stat(outside)
 	looptest.Must(t, err)

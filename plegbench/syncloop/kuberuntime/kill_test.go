@@ -1,16 +1,14 @@
 package kuberuntime
 
 import (
-	"errors"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
@@ -39,13 +37,14 @@ func TestKillPod(t *testing.T) {
 		{name: "hook sleeps too long", hook: &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 60}}, want: 2},
 	} {
 		looptest.Bubble(t, tt.name, func(t *testing.T) {
-			r, p := newHarness(t), testPod("main")
+			delay := fake.Duration(tt.takes*time.Second + 1)
+			r, p := newHarness(t, fake.Fault{RPC: "ExecSync", Delay: delay}), testPod("main")
 			p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PreStop: tt.hook}
 			live := r.running(t, p)
 			if p.DeletionGracePeriodSeconds = tt.deletion; tt.noOwn {
 				p.Spec.TerminationGracePeriodSeconds = nil
 			}
-			r.cri.takes["ExecSync main"], r.cri.exitCode = tt.takes*time.Second, tt.code
+			r.cri.exitCode = tt.code
 			looptest.Must(t, r.KillPod(t.Context(), p, live, tt.grace).Err)
 			looptest.Equal(t, "grace", map[string]time.Duration{"main": tt.want * time.Second}, r.cri.stops)
 			killing := "Normal Killing Stopping container main"
@@ -63,21 +62,23 @@ func TestKillPodOrder(t *testing.T) {
 		takes, want times // want is the grace of StopContainer
 	}{
 		{nil, times{"a": 3, "b": 5, "s2": 4, "s1": 1}, times{"a": 30, "b": 30, "s2": 25, "s1": 21}},
-		{seconds(10), times{"a": 3600}, times{"a": 10, "b": 10, "s2": 2, "s1": 2}},
+		{seconds(10), times{"a": 10}, times{"a": 10, "b": 10, "s2": 2, "s1": 2}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			r := newHarness(t)
+			var faults []fake.Fault
+			for name, s := range tt.takes {
+				of := fake.Object{Container: name}
+				faults = append(faults, fake.Fault{RPC: "StopContainer", Object: of, Delay: fake.Duration(s * time.Second)})
+			}
+			r := newHarness(t, faults...)
 			p := with(testPod("a", "b"), looptest.WithInit("s1", "s2"))
 			live := r.running(t, p)
-			for name, s := range tt.takes {
-				r.cri.takes["StopContainer "+name] = s * time.Second
-			}
 			start := time.Now()
 			looptest.Must(t, r.KillPod(t.Context(), p, live, tt.grace).Err)
 			calls := r.cri.took()
 			slices.Sort(calls[:2]) // both at once
 			looptest.Equal(t, "calls", []string{
-				"StopContainer a", "StopContainer b", "StopContainer s2", "StopContainer s1", "StopPodSandbox sb1",
+				"StopContainer a", "StopContainer b", "StopContainer s2", "StopContainer s1", "StopPodSandbox web 0",
 			}, calls)
 			looptest.Equal(t, "duration", 10*time.Second, time.Since(start))
 			for name, s := range tt.want {
@@ -88,17 +89,16 @@ func TestKillPodOrder(t *testing.T) {
 }
 
 func TestKillPodFailures(t *testing.T) {
-	r := newHarness(t)
+	r := newHarness(t,
+		fake.Fault{RPC: "StopContainer", Object: fake.Object{Container: "a"}, Error: "Unknown: stuck", First: 1},
+		fake.Fault{RPC: "StopContainer", Object: fake.Object{Container: "b"}, Error: "NotFound: gone"},
+		fake.Fault{RPC: "StopPodSandbox", Error: "Unknown: no CNI", First: 1},
+		fake.Fault{RPC: "StopPodSandbox", Error: "NotFound: gone"})
 	p := testPod("a", "b")
 	live := r.running(t, p)
-	r.cri.fail["StopContainer a"] = errors.New("stuck")
-	r.cri.fail["StopContainer b"] = status.Error(codes.NotFound, "gone")
-	r.cri.fail["StopPodSandbox"] = errors.New("no CNI")
-	failsWith(t, `[failed to "KillContainer" for "a" with KillContainerError: "stuck", `+
-		`failed to "KillPodSandbox" for "uid-1" with KillPodSandboxError: "no CNI"]`,
+	failsWith(t, `[failed to "KillContainer" for "a" with KillContainerError: "rpc error: code = Unknown desc = stuck", `+
+		`failed to "KillPodSandbox" for "uid-1" with KillPodSandboxError: "rpc error: code = Unknown desc = no CNI"]`,
 		r.KillPod(t.Context(), p, live, nil))
-	delete(r.cri.fail, "StopContainer a")
-	r.cri.fail["StopPodSandbox"] = status.Error(codes.NotFound, "gone")
 	// Without the pod's object, as for one that only the runtime has.
 	looptest.Must(t, r.KillPod(t.Context(), nil, live, seconds(4)).Err) // what is gone already is no error
 	looptest.Equal(t, "grace", map[string]time.Duration{"a": 4 * time.Second}, r.cri.stops)

@@ -9,15 +9,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 func TestSyncFailures(t *testing.T) {
-	full := status.Error(codes.Unknown, "disk full")
+	const full = "Unknown: disk full"
 	const sandbox = `failed to "CreatePodSandbox" for "web_shop(uid-1)" with CreatePodSandboxError: ` +
 		`"Failed to create sandbox for pod \"web_shop(uid-1)\": rpc error: code = Unknown desc = disk full"`
 	const sandboxEvent = "Warning FailedCreatePodSandBox Failed to create pod sandbox: " +
@@ -27,7 +26,7 @@ func TestSyncFailures(t *testing.T) {
 		return "[" + start + `"main" with ` + text + ", " + start + `"side" with ` + text + "]"
 	}
 	for _, tt := range []struct {
-		name, call  string // that fails
+		name, call  string // that fails, and of which container
 		image       error
 		want, event string
 		calls       string // after those of the sandbox
@@ -44,21 +43,23 @@ func TestSyncFailures(t *testing.T) {
 			calls: ", CreateContainer main, StartContainer main, CreateContainer side, StartContainer side",
 		},
 		{
-			name: "image", image: errors.New("ErrImagePull"), event: "Warning Failed Error: ErrImagePull",
+			name: "image", call: "Version", image: errors.New("ErrImagePull"), event: "Warning Failed Error: ErrImagePull",
 			want: both(`ErrImagePull: "no such image"`),
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r, p := newHarness(t), testPod("main", "side")
-			r.cri.fail[tt.call], r.imageErr = full, tt.image
+			rpc, name, _ := strings.Cut(tt.call, " ")
+			r := newHarness(t, fake.Fault{RPC: rpc, Error: full, Object: fake.Object{Container: name}})
+			p := testPod("main", "side")
+			r.imageErr = tt.image
 			failsWith(t, tt.want, r.sync(t, p))
-			looptest.Equal(t, "calls", "RunPodSandbox 0, PodSandboxStatus sb1"+tt.calls, strings.Join(r.cri.took(), ", "))
+			looptest.Equal(t, "calls", "RunPodSandbox web 0, PodSandboxStatus web 0"+tt.calls, strings.Join(r.cri.took(), ", "))
 			looptest.Equal(t, "first event", tt.event, r.recorded()[0])
 		})
 	}
-	r, p := newHarness(t), with(testPod("main"), looptest.WithInit("s", "init"))
+	r := newHarness(t, fake.Fault{RPC: "CreateContainer", Error: full, Object: fake.Object{Container: "init"}})
+	p := with(testPod("main"), looptest.WithInit("s", "init"))
 	r.sync(t, p)
-	r.cri.fail["CreateContainer init"] = full
 	failsWith(t, `failed to "StartContainer" for "init" with CreateContainerError: "disk full"`, r.sync(t, p))
 	looptest.Equal(t, "calls after an init container that fails", []string{"CreateContainer init"}, r.cri.took())
 }
@@ -69,7 +70,7 @@ func TestSyncCrashLoop(t *testing.T) {
 		p := testPod("main")
 		crash := func() {
 			time.Sleep(time.Second)
-			looptest.Must(t, r.cri.exit(r.now(t, p).Find("main").ID.ID, 1))
+			looptest.Must(t, r.cri.StopContainer(t.Context(), r.now(t, p).Find("main").ID.ID, 0))
 		}
 		r.sync(t, p)
 		for _, wait := range []time.Duration{0, 10, 20, 40, 80, 160, 300, 300} {
@@ -117,9 +118,9 @@ func TestPostStart(t *testing.T) {
 func TestStartsAtATime(t *testing.T) {
 	for places, want := range []string{"Run Run Start Start", "Run Start Run Start"} {
 		synctest.Test(t, func(t *testing.T) {
-			r := newHarness(t)
+			delay := fake.Duration(100 * time.Millisecond) // in which the other could begin
+			r := newHarness(t, fake.Fault{RPC: "RunPodSandbox", Delay: delay})
 			r.starts = make(startLimiter, places)
-			r.cri.takes["RunPodSandbox"] = 100 * time.Millisecond // in which the other could begin
 			one := testPod("main")
 			two := one.DeepCopy()
 			two.Name, two.UID = "two", "uid-2"
