@@ -11,7 +11,6 @@ import (
 	"crypto/x509/pkix"
 	"errors"
 	"fmt"
-	"io"
 	"math/big"
 	"net/http"
 	"os"
@@ -171,11 +170,9 @@ func TestAuth(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			j, cfg := &judge{down: tt.down}, full()
 			tt.auth.Certificate, tt.auth.ClientCAs, tt.auth.Reviews, tt.auth.NodeName = serving, ca.pool(), j, "node-1"
-			cfg.Address, cfg.Auth = "127.0.0.1:0", &tt.auth
+			cfg.Auth = &tt.auth
 			tt.auth.TokenTTL, tt.auth.AllowTTL, tt.auth.DenyTTL = time.Hour, time.Hour, time.Hour
-			s, err := New(cfg)
-			looptest.Must(t, err)
-			looptest.Run(t, s.Run)
+			url := "https://" + start(t, cfg) + tt.path
 			own := x509.NewCertPool()
 			own.AddCert(serving.Leaf)
 			client := tls.Config{RootCAs: own, ServerName: "node-1"}
@@ -185,17 +182,13 @@ func TestAuth(t *testing.T) {
 			transport := &http.Transport{TLSClientConfig: &client}
 			defer transport.CloseIdleConnections()
 			for range 2 { // the second time, from what is kept
-				url := "https://" + s.Addr().String() + tt.path
-				req, err := http.NewRequestWithContext(t.Context(), cmp.Or(tt.method, http.MethodGet), url, nil)
-				looptest.Must(t, err)
-				if tt.token != "" {
-					req.Header.Set("Authorization", "Bearer "+tt.token)
-				}
-				resp, err := (&http.Client{Transport: transport}).Do(req)
-				looptest.Must(t, err)
-				body, err := io.ReadAll(resp.Body)
-				looptest.Must(t, errors.Join(err, resp.Body.Close()))
-				if got := fmt.Sprint(resp.StatusCode, " ", string(body)); !strings.HasPrefix(got, tt.want) {
+				client := &http.Client{Transport: transport}
+				code, text := do(t, client, cmp.Or(tt.method, http.MethodGet), url, func(r *http.Request) {
+					if tt.token != "" {
+						r.Header.Set("Authorization", "Bearer "+tt.token)
+					}
+				})
+				if got := fmt.Sprint(code, " ", text); !strings.HasPrefix(got, tt.want) {
 					t.Errorf("got  %.200s\nwant %s", got, tt.want)
 				}
 				if tt.down {

@@ -19,29 +19,36 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
-// start runs a server until the test ends.
-func start(t *testing.T, cfg Config) (base string) {
+// start runs a server until the test ends, and returns its address.
+func start(t *testing.T, cfg Config) string {
 	t.Helper()
 	cfg.Address = "127.0.0.1:0"
 	s, err := New(cfg)
 	looptest.Must(t, err)
 	looptest.Run(t, s.Run)
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
-	return "http://" + s.Addr().String()
+	return s.Addr().String()
 }
 
-// get sends a request to a server under a host's name, if one is given.
-func get(t *testing.T, url, host string) (code int, text string) {
+// do sends a request, and returns the code and the text of the answer.
+func do(t *testing.T, client *http.Client, method, url string, edit func(*http.Request)) (code int, text string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	req, err := http.NewRequestWithContext(t.Context(), method, url, nil)
 	looptest.Must(t, err)
-	req.Host = cmp.Or(host, req.Host)
-	resp, err := http.DefaultClient.Do(req)
+	edit(req)
+	resp, err := client.Do(req)
 	looptest.Must(t, err)
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
 	looptest.Must(t, err)
 	return resp.StatusCode, string(data)
+}
+
+// get asks a server without authentication under a host's name, if one is given.
+func get(t *testing.T, url, host string) (code int, text string) {
+	t.Helper()
+	edit := func(r *http.Request) { r.Host = cmp.Or(host, r.Host) }
+	return do(t, http.DefaultClient, http.MethodGet, "http://"+url, edit)
 }
 
 // A gathered is a gatherer with one counter in it.
@@ -116,7 +123,7 @@ func TestLoopbackOnly(t *testing.T) {
 		"0.0.0.0:10250": `address "0.0.0.0:10250" is not on loopback: without authentication only 127.0.0.1, ::1 and ` +
 			"localhost are served",
 		":0": "not on loopback", "[::]:0": "not on loopback", "example.com:80": "not on loopback",
-		"127.0.0.1": "parsing", strings.TrimPrefix(base, "http://"): "listening",
+		"127.0.0.1": "parsing", base: "listening",
 	} {
 		_, err := New(Config{Address: address})
 		looptest.Contains(t, address, want, looptest.Text(err))
