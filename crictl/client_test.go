@@ -276,28 +276,6 @@ func TestListSandboxesByPod(t *testing.T) {
 	})
 }
 
-// serve accepts connections at a new socket and hands each to do. It ends with the test.
-func serve(t *testing.T, do func(net.Conn)) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "s")
-	lis, err := net.Listen("unix", path)
-	looptest.Must(t, err)
-	t.Cleanup(func() { _ = lis.Close() })
-	go func() {
-		for {
-			conn, err := lis.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer conn.Close()
-				do(conn)
-			}()
-		}
-	}()
-	return path
-}
-
 // backlogged is a listener whose queue is full and that accepts nothing.
 func backlogged(t *testing.T) string {
 	t.Helper()
@@ -319,16 +297,20 @@ func backlogged(t *testing.T) string {
 }
 
 func TestProbe(t *testing.T) {
-	// says answers HTTP/2's hello with these texts, one write each, and hangs up.
-	says := func(texts ...string) func(*testing.T) string {
-		return func(t *testing.T) string {
-			return serve(t, func(c net.Conn) {
-				_, _ = io.ReadFull(c, make([]byte, len(http2Hello)))
-				for _, text := range texts {
-					_, _ = io.WriteString(c, text)
-				}
-			})
-		}
+	// says answers HTTP/2's hello with a text, and hangs up.
+	says := func(t *testing.T, text string) string {
+		path := filepath.Join(t.TempDir(), "s")
+		lis, err := net.Listen("unix", path)
+		looptest.Must(t, err)
+		t.Cleanup(func() { _ = lis.Close() })
+		go func() {
+			for conn, err := lis.Accept(); err == nil; conn, err = lis.Accept() {
+				_, _ = io.ReadFull(conn, make([]byte, len(http2Hello)))
+				_, _ = io.WriteString(conn, text)
+				_ = conn.Close()
+			}
+		}()
+		return path
 	}
 	for _, tc := range []struct {
 		name  string
@@ -340,9 +322,11 @@ func TestProbe(t *testing.T) {
 		{"directory", func(t *testing.T) string { return t.TempDir() }, ConnectNotSocket, ""},
 		{"refused", func(t *testing.T) string { return host{"s": "socket"}.root(t) + "/s" }, ConnectRefused, ""},
 		{"backlogged", backlogged, ConnectBacklogged, ""},
-		{"HTTP/1", says("HTTP/1.1 400 Bad Request\r\n\r\n"), ConnectForeign, `"HTTP/1.1 400`},
+		{"HTTP/1", func(t *testing.T) string {
+			return says(t, "HTTP/1.1 400 Bad Request\r\n\r\n")
+		}, ConnectForeign, `"HTTP/1.1 400`},
 		{"ttrpc", func(t *testing.T) string {
-			path := says()(t)
+			path := says(t, "")
 			looptest.Must(t, os.Rename(path, path+".ttrpc"))
 			return path + ".ttrpc"
 		}, ConnectForeign, ""},

@@ -64,7 +64,7 @@ func TestRun(t *testing.T) {
 		{
 			name:  "frozen for 20 seconds",
 			fault: fake.Fault{RPC: "*", Hang: true, Thaw: true, From: second(.6), Until: second(20.6)},
-			ok:    func(r *trial) bool { return r.finished() && r.Pauses == 1 },
+			ok:    func(r *trial) bool { return r.Removed+len(r.Skipped) == len(r.plan.Remove) && r.Pauses == 1 },
 		},
 		{
 			name:  "frozen for good",
@@ -350,9 +350,6 @@ func idsOf(n Node) map[string]bool {
 	}
 	return all
 }
-
-// finished reports whether every candidate has gone.
-func (r *trial) finished() bool { return r.Removed+len(r.Skipped) == len(r.plan.Remove) }
 
 // failures reports whether something failed, and each for one of these reasons.
 func (r *trial) failures(reasons ...string) bool {
