@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
@@ -60,10 +60,7 @@ func TestForecast(t *testing.T) {
 	looptest.Equal(t, "without a summary", Forecast{}, ForecastOf(growing(20, leak, quick), nil))
 }
 
-var withinMillionth = cmp.Comparer(func(a, b float64) bool {
-	d := a - b
-	return d*d <= 1e-12*max(a*a, b*b, 1)
-})
+var withinMillionth = cmpopts.EquateApprox(1e-6, 1e-6)
 
 // Lists that only fluctuate must hardly ever look like a trend, and a clear trend always.
 func TestForecastOfNoise(t *testing.T) {

@@ -23,7 +23,11 @@ func measure(t *testing.T, s fake.Scenario, deadline time.Duration, opts Options
 ) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		client := serve(t, s, opts.RPCTimeout)
+		client, err := crictl.Dial("unix:///run/test.sock", crictl.Options{
+			RPCTimeout: opts.RPCTimeout, Dialer: faketest.Serve(t, s),
+		})
+		looptest.Must(t, err)
+		defer client.Close()
 		ctx, cancel := context.WithTimeout(t.Context(), gocmp.Or(max(deadline, 0), 30*time.Second))
 		defer cancel()
 		if deadline < 0 {
@@ -37,17 +41,6 @@ func measure(t *testing.T, s fake.Scenario, deadline time.Duration, opts Options
 		}
 		check(t, Measure(ctx, "unix:///run/test.sock", client, opts))
 	})
-}
-
-// serve returns a client of an embedded runtime. A timeout of 0 is the default.
-func serve(t *testing.T, scenario fake.Scenario, timeout time.Duration) *crictl.Client {
-	t.Helper()
-	client, err := crictl.Dial("unix:///run/test.sock", crictl.Options{
-		RPCTimeout: timeout, Dialer: faketest.Serve(t, scenario),
-	})
-	looptest.Must(t, err)
-	t.Cleanup(func() { _ = client.Close() })
-	return client
 }
 
 // probed returns a probe of the socket that finds a state after a while.
@@ -80,11 +73,6 @@ func slow(s fake.Scenario, rpc string, base time.Duration) fake.Scenario {
 
 func hang(rpc, pod string) fake.Fault {
 	return fake.Fault{RPC: rpc, Object: fake.Object{Pod: pod}, Hang: true}
-}
-
-// hangFrom is a hang that begins, and if until is not 0 ends, at a time after the start.
-func hangFrom(rpc string, from, until time.Duration) fake.Fault {
-	return fake.Fault{RPC: rpc, Hang: true, From: fake.Duration(from), Until: fake.Duration(until)}
 }
 
 // outcome is what the tests compare of a measurement. What is zero is left out.
@@ -185,7 +173,7 @@ func TestMeasure(t *testing.T) {
 			"5s, 1 samples, 1 of them hung; swept nothing: without the lists, no sandbox or container is known",
 		},
 		{
-			name: "frozen between samples", scenario: status(node(100, 0, hangFrom("*", 120*ms, 0)), 20*ms),
+			name: "frozen between samples", scenario: status(node(100, 0, until("*", "", 120*ms, 0)), 20*ms),
 			want: "6.12s, 3 samples, 1 of them hung, 200 listed, liveness DeadlineExceeded; " +
 				"swept 0 of 200: the runtime no longer answered anything, Version included; stopped",
 		},
@@ -215,7 +203,7 @@ func TestMeasure(t *testing.T) {
 			want: "6.75s, 1 samples, 1 of them hung, 3 listed; swept all 4",
 		},
 		{
-			"a small series stops after two hung", node(3, 0, hangFrom("ListPodSandbox", time.Second, 20*time.Second)),
+			"a small series stops after two hung", node(3, 0, until("ListPodSandbox", "", time.Second, 20*time.Second)),
 			Options{Samples: 10, Pause: 500 * ms},
 			goesOn,
 			"11.5s, 4 samples, 2 of them hung, 6 listed, liveness OK; swept all 6",

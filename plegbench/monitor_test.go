@@ -14,7 +14,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/crictl"
@@ -220,9 +219,8 @@ func TestMonitorTakesTurns(t *testing.T) {
 				t.Errorf("%v: %d times, want %d", k, n, want[k.method])
 			}
 		}
-		if diff := cmp.Diff(want, got); diff != "" || least != 10 || most != 11 { // 101 objects in ten looks
-			t.Errorf("between %d and %d status calls in a look; %s", least, most, diff)
-		}
+		looptest.Equal(t, "calls", want, got)
+		looptest.Equal(t, "status calls in a look, of 101 objects in ten", []int{10, 11}, []int{least, most})
 	})
 }
 

@@ -1,6 +1,7 @@
 package plegbench
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"testing"
@@ -53,15 +54,14 @@ func smallMeasurement() *Measurement {
 		"bc": crictl.Canceled,
 	}
 	for _, t := range targets(sandboxes, containers, nil, 50) {
-		_, id := t.age()
-		if elapsed[id] == 0 && code[id] == "" {
+		i := t.inspection()
+		if elapsed[i.ID] == 0 && code[i.ID] == "" {
 			continue
 		}
-		c := code[id]
-		if c == "" {
-			c = crictl.OK
-		}
-		m.Sweep.Inspections = append(m.Sweep.Inspections, inspected(t, elapsed[id]*time.Millisecond, c))
+		method := map[string]string{KindContainer: "ContainerStatus", KindPodSandbox: "PodSandboxStatus"}[i.Kind]
+		i.Call = call(method, elapsed[i.ID]*time.Millisecond, cmp.Or(code[i.ID], crictl.OK))
+		i.Call.Object = i.ID
+		m.Sweep.Inspections = append(m.Sweep.Inspections, i)
 	}
 	m.Sweep.Total, m.Sweep.Reach = 11, "8 of 11: as an example"
 	return m
@@ -183,4 +183,72 @@ func TestSummarizeRPCs(t *testing.T) {
 		got = append(got, fmt.Sprint(r.Name, " ", r.Count, r.Errors, orAbsent(r.P50Seconds), orAbsent(r.MaxSeconds)))
 	}
 	looptest.Equal(t, "RPCs", want, got)
+}
+
+// t0 is when the measurements of the pure tests begin.
+var t0 = time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC)
+
+func call(method string, elapsed time.Duration, code crictl.Code) crictl.Call {
+	return crictl.Call{Method: method, Start: t0, Elapsed: elapsed, Code: code}
+}
+
+func sampleOf(at, sandboxes, containers time.Duration) Sample {
+	return Sample{
+		At:         t0.Add(at),
+		Mode:       crictl.ModeUnary,
+		Sandboxes:  call("ListPodSandbox", sandboxes, crictl.OK),
+		Containers: call("ListContainers", containers, crictl.OK),
+	}
+}
+
+func podNamed(name string) *crictl.Pod {
+	return &crictl.Pod{Namespace: "default", Name: name, UID: "uid-" + name}
+}
+
+func sandboxOf(id, pod string, state crictl.SandboxState, created int64) crictl.PodSandbox {
+	return crictl.PodSandbox{ID: id, Pod: podNamed(pod), State: state, CreatedAt: created, Size: 500}
+}
+
+func containerOf(id, pod, name string, state crictl.ContainerState, created int64) crictl.Container {
+	return crictl.Container{
+		ID: id, SandboxID: "s-" + pod, Name: name, Pod: podNamed(pod), State: state, CreatedAt: created, Size: 1000,
+	}
+}
+
+func sandboxList(sandboxes ...crictl.PodSandbox) *crictl.PodSandboxList {
+	l := &crictl.PodSandboxList{Sandboxes: sandboxes, Mode: crictl.ModeUnary, Complete: true}
+	for _, s := range sandboxes {
+		l.Bytes += int(s.Size)
+	}
+	return l
+}
+
+func containerList(containers ...crictl.Container) *crictl.ContainerList {
+	l := &crictl.ContainerList{Containers: containers, Mode: crictl.ModeUnary, Complete: true}
+	for _, c := range containers {
+		l.Bytes += int(c.Size)
+	}
+	return l
+}
+
+// FuzzSummarize summarizes what a bundle may hold: nothing in it is certain.
+func FuzzSummarize(f *testing.F) {
+	whole, _ := json.Marshal(smallMeasurement())
+	for _, s := range []string{
+		string(whole),
+		`{"Sandboxes": {"Sandboxes": [{"ID": "a"}], "Complete": true}, "Containers": {"Containers": [{"ID": "b"}],
+			"Complete": true}, "Samples": [{"Sandboxes": {"Method": "x", "Code": "OK"},
+			"Containers": {"Method": "x", "Code": "OK"}}]}`,
+		`{"Sweep": {"Inspections": [{"Call": {"Method": "x", "Code": "OK", "Elapsed": 9223372036854775807}}]}}`,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var m *Measurement
+		if json.Unmarshal(data, &m) != nil || m == nil {
+			return
+		}
+		Summarize(m, nil)
+		SummarizeRPCs(m)
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -101,14 +102,6 @@ func (n *harness) kill(_ context.Context, p *v1.Pod, grace int64, override func(
 	return n.killErr
 }
 
-// run runs the manager for so long.
-func (n *harness) run(t *testing.T, d time.Duration) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), d)
-	defer cancel()
-	looptest.Must(t, n.Run(ctx))
-}
-
 func TestOnePass(t *testing.T) {
 	critical := new(int32(2_000_000_000))
 	for name, tt := range map[string]struct {
@@ -165,7 +158,7 @@ func TestOnePass(t *testing.T) {
 			if tt.change != nil {
 				tt.change(n)
 			}
-			n.run(t, 500*time.Millisecond)
+			looptest.RunFor(t, n.Run, 500*time.Millisecond)
 			got := []string{strings.Join(n.killed, " "), strings.Join(n.reclaimed, " ")}
 			looptest.Equal(t, "killed and reclaimed", []string{tt.killed, tt.reclaimed}, got)
 			n.log.Has(t, tt.log)
@@ -189,7 +182,7 @@ func TestCleanup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newHarness(50, 500)
 		n.dirty = true
-		n.run(t, 29*time.Second)
+		looptest.RunFor(t, n.Run, 29*time.Second)
 		looptest.Equal(t, "killed", []string{"large 1"}, n.killed)
 		const why = "The node was low on resource: memory. Threshold quantity: 100, available: 50. " +
 			"Container c was using 700, request is 0, has larger consumption of memory. "
@@ -200,7 +193,7 @@ func TestCleanup(t *testing.T) {
 		}
 		n = newHarness(50, 500)
 		n.dirty = true
-		n.run(t, 31*time.Second)
+		looptest.RunFor(t, n.Run, 31*time.Second)
 		looptest.Equal(t, "killed", []string{"large 1", "small 1"}, n.killed)
 		n.log.Has(t, "timed out waiting")
 	})
@@ -386,4 +379,40 @@ func TestRank(t *testing.T) {
 		}
 		looptest.Equal(t, string(signal), want, strings.Join(got, " "))
 	}
+}
+
+const (
+	before      = "6,2,2,-;oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0,"
+	inContainer = before + "oom_memcg=/kubepods/pod1,task_memcg=/kubepods/pod1/c1,task=stress,pid=42,uid=0"
+	inSystem    = before + "global_oom,task_memcg=/user.slice,task=my, app,pid=77,uid=1000"
+	atRoot      = before + "oom_memcg=/,task_memcg=/a,task=b,pid=5,uid=0"
+)
+
+func TestParseKill(t *testing.T) {
+	for record, want := range map[string]kill{
+		inContainer: {"/kubepods/pod1", "stress", 42},
+		inSystem:    {"", "my, app", 77},
+		atRoot:      {"/", "b", 5},
+		"4,1,1,-;stress invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0": {},
+		"": {},
+		strings.Replace(inSystem, "pid=77", "pid=99999999999999999999", 1): {},
+	} {
+		got, ok := parseKill(record)
+		if !ok {
+			got = kill{}
+		}
+		if got != want || ok != (want.PID != 0) || ok && got.global() != (want.Memcg != "/kubepods/pod1") {
+			t.Errorf("%q: %+v, %v", record, got, ok)
+		}
+	}
+}
+
+func TestWatchOOM(t *testing.T) {
+	n := newHarness(500, 500)
+	err := n.WatchOOM(t.Context(), filepath.Join(t.TempDir(), "kmsg"))
+	looptest.Contains(t, "without a log", "the kernel's log", looptest.Text(err))
+	n.reportKill(kill{"/kubepods/pod1", "stress", 42}) // only kills of the system are reported
+	n.reportKill(kill{"", "my, app", 77})
+	want := []string{"Warning SystemOOM System OOM encountered, victim process: my, app, pid: 77"}
+	looptest.Equal(t, "events", want, looptest.Drain(n.recorder.Events))
 }

@@ -1,9 +1,7 @@
 package images
 
 import (
-	"context"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,9 +9,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver/fake"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
@@ -80,24 +78,16 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// fakeObjects has secrets for r.io by their names, which are the names of the users, and the service account clerk.
-type fakeObjects []string
-
-func (o fakeObjects) Get(_ context.Context, namespace, name string, into runtime.Object) error {
-	account, isAccount := into.(*v1.ServiceAccount)
-	switch {
-	case namespace != "shop", !isAccount && !slices.Contains(o, name), isAccount && name != "clerk":
-		return errors.New("there is no " + name)
-	case isAccount:
-		account.ImagePullSecrets = []v1.LocalObjectReference{{Name: name}}
-	default:
-		*into.(*v1.Secret) = *secretOf(`{"r.io": {"username": "` + name + `", "password": "s3cret"}}`)
-	}
-	return nil
-}
-
 // TestPullSecrets pulls an image that only one of the pod's users may pull.
 func TestPullSecrets(t *testing.T) {
+	clerk := &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "clerk"}}
+	clerk.ImagePullSecrets = []v1.LocalObjectReference{{Name: "clerk"}}
+	api := fake.New(clerk)
+	for _, user := range []string{"old", "older", "clerk"} {
+		secret := secretOf(`{"r.io": {"username": "` + user + `", "password": "s3cret"}}`)
+		secret.Name = user
+		looptest.Must(t, api.Tracker().Add(secret))
+	}
 	refs := func(names ...string) func(*v1.Pod) {
 		return func(p *v1.Pod) {
 			for _, name := range names {
@@ -122,7 +112,7 @@ func TestPullSecrets(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := &fakeService{}
 			var log looptest.Log
-			m, recorder := newManager(s, Config{Objects: fakeObjects{"old", "older", "clerk"}})
+			m, recorder := newManager(s, Config{Objects: api})
 			m.Log = log.Logger(9)
 			var users []string
 			s.pullAs = func(auth *runtimeapi.AuthConfig) error {

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
@@ -92,8 +91,6 @@ func with(p *v1.Pod, change func(*v1.Pod)) *v1.Pod {
 	return p
 }
 
-func deleted(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{} }
-
 func TestComputePodActions(t *testing.T) {
 	withProbe := func(p *v1.Pod) { p.Spec.InitContainers[0].StartupProbe = &v1.Probe{} }
 	a, ab := func() *v1.Pod { return testPod("a") }, func() *v1.Pod { return testPod("a", "b") }
@@ -127,7 +124,7 @@ func TestComputePodActions(t *testing.T) {
 		{ij(), "ready i=exited:0", "init 1"},
 		{ij(), "ready i=exited:1", "init 0"},
 		{with(ij(), looptest.Never), "ready i=exited:1", "kill"},
-		{with(ij(), deleted), "ready i=exited:1", "kill"},
+		{with(ij(), looptest.Deleted(0)), "ready i=exited:1", "kill"},
 		{ij(), "ready i=exited:0:OOMKilled", "init 0"},
 		{ij(), "ready i=unknown", "init 0, kill i: Init c" + tryKill},
 		{ij(), "ready j=exited:0", "start 0"}, // the first was collected

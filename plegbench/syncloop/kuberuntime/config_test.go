@@ -9,12 +9,14 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/testing/protocmp"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/crictl/fake"
+	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 	"github.com/kdiag/kdiag/plegbench/syncloop/volumemanager/source"
 )
@@ -79,10 +81,8 @@ func TestVerifyNonRoot(t *testing.T) {
 }
 
 func TestEnvironment(t *testing.T) {
-	data, err := os.ReadFile("testdata/environment.yaml")
-	looptest.Must(t, err)
 	var c v1.Container
-	looptest.Decode(t, string(data), &c)
+	looptest.Decode(t, looptest.Read(t, "testdata/environment.yaml"), &c)
 	p := testPod("main")
 	p.Spec.ServiceAccountName = "robot"
 	s := &podSync{Manager: newHarness(t).Manager, pod: p, ip: "10.1.0.5"}
@@ -147,17 +147,38 @@ func TestMounts(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o666 || filepath.Dir(log) != filepath.Join(dir, "containers", "c") {
 		t.Errorf("termination message: %s, %v, %v", log, info, err)
 	}
-	hosts, err := os.ReadFile(filepath.Join(dir, "etc-hosts"))
-	if err != nil || !strings.HasSuffix(string(hosts), "\n10.1.0.5\tweb\n") {
-		t.Errorf("hosts %q, %v", hosts, err)
-	}
+	looptest.Contains(t, "hosts", "\n10.1.0.5\tweb\n", looptest.Read(t, filepath.Join(dir, "etc-hosts")))
 	if again, err := s.containerMounts(c, map[string]string{"WHO": "me"}); err != nil || again[5].HostPath == log {
 		t.Errorf("the next instance writes into the same file: %v, %v", again, err)
 	}
-	for want, mount := range map[string]v1.VolumeMount{
-		`failed to prepare subPath for volumeMount "disk" of container "c"`: {Name: "disk", SubPath: "out"},
+	c.VolumeMounts = []v1.VolumeMount{{Name: "disk", SubPath: "out"}}
+	_, err = s.containerMounts(c, nil)
+	const want = `failed to prepare subPath for volumeMount "disk" of container "c"`
+	looptest.Contains(t, "a path that leads out", want, looptest.Text(err))
+}
+
+func TestTerminationMessage(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"message": "I am done\n", "long": strings.Repeat("x", 5000) + "end"} {
+		looptest.Write(t, filepath.Join(dir, name), text)
+	}
+	looptest.Must(t, unix.Mkfifo(filepath.Join(dir, "pipe"), 0o666))
+	for _, tt := range []struct{ file, message, want string }{
+		{"message", "", "I am done\n"},
+		{"message", "OOM", "OOM: I am done\n"},
+		{"long", "", strings.Repeat("x", 4093) + "end"},
+		{"none", "why", "why"},
+		{"pipe", "why", "why"}, // nobody writes into it
+		{".", "why", "why"},
 	} {
-		_, err := s.containerMounts(&v1.Container{Name: "c", VolumeMounts: []v1.VolumeMount{mount}}, nil)
-		looptest.Contains(t, mount.Name, want, looptest.Text(err))
+		got := newHarness(t).status(&runtimeapi.ContainerStatus{
+			State: exited, ExitCode: 1, Message: tt.message,
+			Annotations: map[string]string{container.TerminationMessagePathAnnotation: "/dev/termination-log"},
+			Mounts: []*runtimeapi.Mount{
+				{ContainerPath: "/etc/hosts", HostPath: "/etc/hosts"},
+				{ContainerPath: "/dev/termination-log", HostPath: filepath.Join(dir, tt.file)},
+			},
+		})
+		looptest.Equal(t, tt.file, tt.want, got.Message)
 	}
 }

@@ -121,7 +121,8 @@ func TestGCPolicy(t *testing.T) {
 		for name, n := range map[string]int{"a": 5, "b": 3, "running": 1} {
 			for i := range n {
 				c := &runtimeapi.Container{
-					Id: name + strconv.Itoa(i), CreatedAt: int64(i) * 1e9, State: exited, Labels: map[string]string{container.PodUIDLabel: "live"},
+					Id: name + strconv.Itoa(i), CreatedAt: int64(i) * 1e9, State: exited,
+					Labels:   map[string]string{container.PodUIDLabel: "live"},
 					Metadata: &runtimeapi.ContainerMetadata{Name: name},
 				}
 				if name == "running" {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
@@ -92,6 +93,16 @@ func Run(t *testing.T, run func(context.Context) error) (stop func()) {
 	})
 	t.Cleanup(stop)
 	return stop
+}
+
+// RunFor runs a part for a time. It must return the error of its context, or nil.
+func RunFor(t *testing.T, run func(context.Context) error, d time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	if err := run(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Run ended with %v", err)
+	}
 }
 
 // Bubble runs a subtest in fake time.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http/httptest"
-	"os"
 	"testing"
 	"time"
 
@@ -69,9 +68,7 @@ func TestResource(t *testing.T) {
 		promhttp.HandlerFor(r, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
 		return w.Body.String()
 	}
-	want, err := os.ReadFile("testdata/kubelet.txt")
-	looptest.Must(t, err)
-	looptest.Equal(t, "a kubelet's page", string(want), page(summary, nil))
+	looptest.Equal(t, "a kubelet's page", looptest.Read(t, "testdata/kubelet.txt"), page(summary, nil))
 	const failed = "# HELP resource_scrape_error [STABLE] 1 if there was an error while getting container metrics, " +
 		"0 otherwise\n# TYPE resource_scrape_error gauge\nresource_scrape_error 1\n"
 	looptest.Equal(t, "page without a summary", failed, page(nil, errors.New("down")))

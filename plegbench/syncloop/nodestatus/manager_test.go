@@ -71,7 +71,7 @@ func newHarness(t *testing.T, api bool, objects ...kruntime.Object) *harness {
 	r.state = NewRuntimeState(RuntimeConfig{
 		Period: 5 * time.Second, Down: 30 * time.Second, Log: log, OnReady: func() {},
 		Status: func(ctx context.Context) (*runtimeapi.RuntimeStatus, error) {
-			return runtimeStatus(new(true), new(true)), r.call(ctx)
+			return runtimeStatus(true, true), r.call(ctx)
 		},
 	})
 	cfg := Config{
@@ -252,4 +252,65 @@ func TestServerGone(t *testing.T) {
 			t.Errorf("still judged ready: %v", last)
 		}
 	})
+}
+
+// runtimeStatus is an answer of a runtime.
+func runtimeStatus(runtime, network bool) *runtimeapi.RuntimeStatus {
+	return &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
+		{Type: "RuntimeReady", Status: runtime, Reason: "R", Message: "M"},
+		{
+			Type: "NetworkReady", Status: network, Reason: "NetworkPluginNotReady",
+			Message: "Network plugin returns error: cni plugin not initialized",
+		},
+	}}
+}
+
+func TestUpdate(t *testing.T) {
+	const noCNI = "NetworkReady=false reason:NetworkPluginNotReady " +
+		"message:Network plugin returns error: cni plugin not initialized"
+	pleg := errors.New("pleg was last seen active 3m5s ago; threshold is 3m0s")
+	for name, tt := range map[string]struct {
+		status       *runtimeapi.RuntimeStatus
+		checks       []error // of health
+		runtime, net string
+		log          string
+		onReady      int
+	}{
+		"no network": {
+			status: runtimeStatus(true, false), onReady: 1,
+			net: "container runtime network not ready: " + noCNI, log: "Container runtime network not ready",
+		},
+		"pleg alone prints bare": {
+			status: runtimeStatus(true, true), checks: []error{pleg, nil}, onReady: 1,
+			runtime: "PLEG is not healthy: " + pleg.Error(),
+		},
+		"not ready does not refresh the clock; all, in order": {
+			status: runtimeStatus(false, true), checks: []error{nil, pleg},
+			runtime: "[container runtime is down, EventedPLEG is not healthy: " + pleg.Error() +
+				", container runtime not ready: RuntimeReady=false reason:R message:M]",
+			log: "Container runtime not ready",
+		},
+	} {
+		looptest.Bubble(t, name, func(t *testing.T) {
+			var log looptest.Log
+			readies := 0
+			state := NewRuntimeState(RuntimeConfig{
+				Down: 30 * time.Second, OnReady: func() { readies++ },
+				Status: func(context.Context) (*runtimeapi.RuntimeStatus, error) { return tt.status, nil },
+				Log:    log.Logger(0),
+			})
+			for i, err := range tt.checks {
+				state.AddHealthCheck([]string{"PLEG", "EventedPLEG"}[i], func() error { return err })
+			}
+			state.lastSync = time.Now()
+			time.Sleep(30 * time.Second)
+			state.Update(t.Context())
+			state.Update(t.Context())
+			got := []any{looptest.Text(state.RuntimeErrors()), looptest.Text(state.NetworkErrors()), readies}
+			looptest.Equal(t, "errors and calls of OnReady", []any{tt.runtime, tt.net, tt.onReady}, got)
+			if lines := log.Lines(""); (len(log.Lines(tt.log)) > 0) != (tt.log != "") {
+				t.Errorf("logged %q, want %q", lines, tt.log)
+			}
+		})
+	}
 }

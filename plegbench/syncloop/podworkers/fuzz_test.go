@@ -2,7 +2,9 @@ package podworkers
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -115,7 +117,7 @@ func (h *history) next() {
 		}
 		h.UpdatePod(UpdatePodOptions{Type: Kill, RunningPod: &container.Pod{UID: uid, Name: string(uid), Namespace: "ns"}})
 	case 8:
-		h.housekeep()
+		h.SyncKnownPods(slices.Collect(maps.Values(h.desired)))
 	case 9:
 		h.trouble()
 	default:
@@ -126,14 +128,6 @@ func (h *history) next() {
 			}
 		}
 	}
-}
-
-func (h *history) housekeep() {
-	var pods []*v1.Pod
-	for _, p := range h.desired {
-		pods = append(pods, p)
-	}
-	h.SyncKnownPods(pods)
 }
 
 // trouble changes what goes wrong and how long each step takes.

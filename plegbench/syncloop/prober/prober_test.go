@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -331,9 +331,7 @@ func handle(w http.ResponseWriter, r *http.Request) {
 
 func portOfServer(t *testing.T, s *httptest.Server) intstr.IntOrString {
 	t.Cleanup(s.Close)
-	u, err := url.Parse(s.URL)
-	looptest.Must(t, err)
-	return intstr.Parse(u.Port())
+	return intstr.FromInt32(int32(s.Listener.Addr().(*net.TCPAddr).Port))
 }
 
 // TestOnce runs each kind of probe of a container app at 127.0.0.1 one time.

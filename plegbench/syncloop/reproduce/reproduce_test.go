@@ -3,6 +3,7 @@ package reproduce
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -62,4 +63,20 @@ func TestCleanup(t *testing.T) {
 	looptest.Must(t, err)
 	looptest.Equal(t, "left", []string{alive.dir, other}, left)
 	looptest.Must(t, alive.close())
+}
+
+func TestJudge(t *testing.T) {
+	const down = "container runtime is down"
+	for _, c := range []struct {
+		want, message string
+		notReady, ok  bool
+	}{
+		{"", "", false, true},
+		{"", "x", true, false},
+		{"is down", "", false, false},
+		{"is down", down, true, true},
+		{"is down", "PLEG is not healthy", true, false},
+	} {
+		looptest.Equal(t, fmt.Sprintf("%+v", c), c.ok, judge(c.want, c.message, c.notReady) == "")
+	}
 }

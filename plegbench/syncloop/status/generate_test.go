@@ -8,7 +8,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/kuberuntime"
@@ -25,12 +24,6 @@ func newPod(edits ...func(*v1.Pod)) *v1.Pod {
 }
 
 func withB(p *v1.Pod) { p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: "b"}) }
-
-func deleted(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: noon()} }
-
-func static(p *v1.Pod) {
-	p.Annotations = map[string]string{pod.ConfigSourceAnnotation: pod.FileSource, pod.ConfigHashAnnotation: "h"}
-}
 
 // statuses reads container statuses, such as "app=running b=exited:1". crashed stands for waiting after an end, and
 // started for running with a startup probe that succeeded.
@@ -70,7 +63,7 @@ func TestPhase(t *testing.T) {
 		{newPod(withB), "app=running", false, pending},
 		{newPod(), "app=exited:0", false, isRunning},
 		{newPod(), "app=exited:0", true, succeeded},
-		{newPod(static), "app=exited:0", true, isRunning},
+		{newPod(looptest.Annotated(pod.ConfigSourceAnnotation, pod.FileSource)), "app=exited:0", true, isRunning},
 		{newPod(looptest.Never, withB), "app=exited:1 b=running", false, isRunning},
 		{newPod(looptest.Never), "app=crashed:0", false, failed},
 		{newPod(looptest.Never, looptest.WithInit("i")), "app=waits i=crashed:1", false, failed},

@@ -1,7 +1,6 @@
 package status
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"os"
@@ -47,16 +46,6 @@ func newHarness(pods ...*v1.Pod) *harness {
 	return w
 }
 
-// runFor runs the Manager for a time.
-func (w *harness) runFor(t *testing.T, d time.Duration) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), d)
-	defer cancel()
-	if err := w.Run(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("Run ended with %v", err)
-	}
-}
-
 // wrote checks the calls other than GET that the API server has got since the last time.
 func (w *harness) wrote(t *testing.T, want ...string) {
 	t.Helper()
@@ -96,7 +85,7 @@ func TestReport(t *testing.T) {
 		w.desired.UpdatePod(p)
 		w.SetPodStatus(p, up(p))
 		w.SetPodStatus(p, up(p)) // no change
-		w.runFor(t, time.Second)
+		looptest.RunFor(t, w.Run, time.Second)
 		w.wrote(t, "patch")
 		got := w.status(t)
 		if got.Phase != v1.PodRunning || got.ObservedGeneration != 7 || got.StartTime == nil ||
@@ -104,11 +93,11 @@ func TestReport(t *testing.T) {
 			t.Errorf("status %+v", got)
 		}
 		p.Status = got
-		w.runFor(t, time.Minute) // the API server has what it was sent
+		looptest.RunFor(t, w.Run, time.Minute) // the API server has what it was sent
 		w.wrote(t)
 		p.Status.Phase = v1.PodPending // somebody changes it, and the next full pass restores it
 		looptest.Must(t, w.api.Tracker().Update(v1.SchemeGroupVersion.WithResource("pods"), p.DeepCopy(), "shop"))
-		w.runFor(t, interval+time.Second)
+		looptest.RunFor(t, w.Run, interval+time.Second)
 		looptest.Equal(t, "restored phase", v1.PodRunning, w.status(t).Phase)
 	})
 }
@@ -128,30 +117,30 @@ func TestReportFailures(t *testing.T) {
 			})
 			w.desired.UpdatePod(p)
 			w.SetPodStatus(p, up(p))
-			w.runFor(t, time.Second)
+			looptest.RunFor(t, w.Run, time.Second)
 			_, known := w.PodStatus("u1")
 			looptest.Equal(t, "known after a failure of "+verb, failing, known)
 			failing = false
 			w.api.ClearActions()
-			w.runFor(t, interval+time.Second)
+			looptest.RunFor(t, w.Run, interval+time.Second)
 			w.wrote(t, want...)
 		})
 	}
 }
 
 func TestDeletion(t *testing.T) {
-	mirror := func(p *v1.Pod) { p.Annotations = map[string]string{pod.ConfigMirrorAnnotation: "h"} }
+	mirror := looptest.Annotated(pod.ConfigMirrorAnnotation, "h")
 	for _, tt := range []struct {
 		name               string
 		pod                *v1.Pod
 		finished, couldRun bool
 		deleted            bool
 	}{
-		{name: "all done", pod: newPod(deleted), finished: true, deleted: true},
+		{name: "all done", pod: newPod(looptest.Deleted(0)), finished: true, deleted: true},
 		{name: "not to be deleted", pod: newPod(), finished: true},
-		{name: "not finished", pod: newPod(deleted)},
-		{name: "may still run", pod: newPod(deleted), finished: true, couldRun: true},
-		{name: "mirror", pod: newPod(deleted, mirror), finished: true},
+		{name: "not finished", pod: newPod(looptest.Deleted(0))},
+		{name: "may still run", pod: newPod(looptest.Deleted(0)), finished: true, couldRun: true},
+		{name: "mirror", pod: newPod(looptest.Deleted(0), mirror), finished: true},
 	} {
 		looptest.Bubble(t, tt.name, func(t *testing.T) {
 			w := newHarness(tt.pod)
@@ -166,7 +155,7 @@ func TestDeletion(t *testing.T) {
 				options = new(a.(clienttesting.DeleteAction).GetDeleteOptions())
 				return false, nil, nil
 			})
-			w.runFor(t, time.Second)
+			looptest.RunFor(t, w.Run, time.Second)
 			if !tt.deleted {
 				w.wrote(t, "patch")
 				looptest.Equal(t, "a terminal phase at the API server", !tt.couldRun, pod.IsTerminal(w.status(t).Phase))
@@ -192,7 +181,7 @@ func TestFile(t *testing.T) {
 		// holds runs the Manager and checks the pods of the document in the file.
 		holds := func(d time.Duration, want ...string) os.FileInfo {
 			t.Helper()
-			w.runFor(t, d)
+			looptest.RunFor(t, w.Run, d)
 			content, readErr := os.ReadFile(path)
 			info, statErr := os.Stat(path)
 			var list struct {

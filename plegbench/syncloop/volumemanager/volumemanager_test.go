@@ -77,7 +77,7 @@ func newHarnessIn(t *testing.T, dir string, mounts map[string]string, pods ...*v
 	h := &harness{mounts: mounts, objects: filepath.Join(dir, "objects")}
 	h.pods = map[types.UID]*v1.Pod{}
 	gone := func(uid types.UID) bool { h.mu.Lock(); defer h.mu.Unlock(); return h.pods[uid] == nil }
-	looptest.Write(t, filepath.Join(h.objects, "all.yaml"), testdata(t, "objects.yaml"))
+	looptest.Write(t, filepath.Join(h.objects, "all.yaml"), looptest.Read(t, "testdata/objects.yaml"))
 	h.Manager = New(Config{
 		NodeName: "node-1", RootDir: filepath.Join(dir, "root"), Recorder: record.NewFakeRecorder(1000), Log: logr.Discard(),
 		Objects: NewFileObjects(h.objects), Metrics: metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry()),
@@ -147,17 +147,9 @@ func configMapVolume(name, object string) v1.Volume {
 	return volume(name, v1.VolumeSource{ConfigMap: from})
 }
 
-// testdata is the text of a file.
-func testdata(t testing.TB, name string) string {
-	t.Helper()
-	data, err := os.ReadFile(filepath.Join("testdata", name))
-	looptest.Must(t, err)
-	return string(data)
-}
-
 func allKinds(t *testing.T, host string) (volumes []v1.Volume) {
 	t.Helper()
-	looptest.Decode(t, testdata(t, "volumes.yaml"), &volumes)
+	looptest.Decode(t, looptest.Read(t, "testdata/volumes.yaml"), &volumes)
 	volumes[2].HostPath.Path = host
 	return volumes
 }
