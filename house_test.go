@@ -19,6 +19,7 @@ import (
 	"testing"
 
 	"github.com/kdiag/kdiag/checks/causes"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 const module = "github.com/kdiag/kdiag"
@@ -34,9 +35,7 @@ func packages(t *testing.T) []listed {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-tags=e2e", "-json=ImportPath,Doc,Imports,GoFiles",
 		"./...").Output()
-	if err != nil {
-		t.Fatalf("listing packages: %v", err)
-	}
+	testkit.Must(t, err)
 	var all []listed
 	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
 		var p listed
@@ -211,9 +210,7 @@ func TestImports(t *testing.T) {
 // TestTheProgramIsSmall keeps out what would make each command of kdiag start with every group of the Kubernetes API.
 func TestTheProgramIsSmall(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "./cmd/kdiag").Output()
-	if err != nil {
-		t.Fatalf("listing what the program is made of: %v", err)
-	}
+	testkit.Must(t, err)
 	few := []string{"authentication", "authorization", "coordination", "core"} // the groups of k8s.io/api that are needed
 	for path := range strings.Lines(string(out)) {
 		path = strings.TrimSpace(path)
@@ -231,9 +228,7 @@ func TestTheProgramIsSmall(t *testing.T) {
 
 func TestRootFolders(t *testing.T) {
 	entries, err := os.ReadDir(".")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	// bin and dist are what make build and make snapshot leave.
 	known := []string{
 		"bin", "checks", "cmd", "crictl", "deploy", "dist", "docs", "internal", "journal", "plegbench",
@@ -267,9 +262,7 @@ func goFiles(t *testing.T, visit func(name string, fset *token.FileSet, file *as
 		visit(name, fset, file)
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 }
 
 func TestNamesAndSizes(t *testing.T) {
@@ -304,16 +297,13 @@ func TestNamesAndSizes(t *testing.T) {
 func TestTagsOfTests(t *testing.T) {
 	skips := regexp.MustCompile(`\bt\.Skip(f|Now)?\(`)
 	goFiles(t, func(name string, _ *token.FileSet, file *ast.File) {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		tag, _, _ := strings.Cut(string(text), "\n")
+		text := testkit.Read(t, name)
+		tag, _, _ := strings.Cut(text, "\n")
 		tagged := tag == "//go:build e2e" || tag == "//go:build apiserver"
 		if strings.HasPrefix(name, "cmd/e2e/") && !tagged {
 			t.Errorf("%s begins with %q, want //go:build e2e", name, tag)
 		}
-		if skip := skips.Find(text); skip != nil {
+		if skip := skips.FindString(text); skip != "" {
 			t.Errorf("%s: %s: a test that lacks something must fail, and is behind the tag e2e", name, skip)
 		}
 		for _, d := range file.Decls {
@@ -331,12 +321,9 @@ func TestTagsOfTests(t *testing.T) {
 
 // TestSecurityIsTested wants each test that docs/security.md names.
 func TestSecurityIsTested(t *testing.T) {
-	page, err := os.ReadFile("docs/security.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := testkit.Read(t, "docs/security.md")
 	named := map[string]bool{}
-	for _, m := range regexp.MustCompile("`((?:Test|Fuzz)[A-Z]\\w+)`").FindAllStringSubmatch(string(page), -1) {
+	for _, m := range regexp.MustCompile("`((?:Test|Fuzz)[A-Z]\\w+)`").FindAllStringSubmatch(page, -1) {
 		named[m[1]] = true
 	}
 	goFiles(t, func(name string, _ *token.FileSet, file *ast.File) {
@@ -353,11 +340,8 @@ func TestSecurityIsTested(t *testing.T) {
 
 // TestCausesAreDocumented wants a section of docs/causes.md for each cause that the judge can name, in its order.
 func TestCausesAreDocumented(t *testing.T) {
-	page, err := os.ReadFile("docs/causes.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	heads := regexp.MustCompile(`(?m)^## (\w+)`).FindAllStringSubmatch(string(page), -1)
+	page := testkit.Read(t, "docs/causes.md")
+	heads := regexp.MustCompile(`(?m)^## (\w+)`).FindAllStringSubmatch(page, -1)
 	var documented []string
 	for _, h := range heads {
 		documented = append(documented, h[1])
