@@ -9,8 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // TestListsAreFresh fails when the catalogue changed and what is made of it did not follow.
@@ -18,11 +19,7 @@ func TestListsAreFresh(t *testing.T) {
 	t.Chdir("../../..")
 	want, err := signatures(filepath.Dir(catalogue))
 	must(t, err)
-	got, err := os.ReadFile(catalogue)
-	must(t, err)
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s is stale; run make generate (-fresh +committed):\n%s", catalogue, diff)
-	}
+	testkit.Equal(t, "make generate writes "+catalogue, string(want), testkit.Read(t, catalogue))
 }
 
 // TestRecipe follows CONTRIBUTING.md in an overlay of the module: it adds a cause, a check, a signature, an advisory,
@@ -33,17 +30,14 @@ func TestRecipe(t *testing.T) {
 	t.Chdir("../../..")
 	root, err := os.Getwd()
 	must(t, err)
-	dir, files := t.TempDir(), map[string]string{}
-	write := func(name string, data []byte) {
-		files[filepath.Join(root, name)] = filepath.Join(dir, name)
-		must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
-		must(t, os.WriteFile(filepath.Join(dir, name), data, 0o644))
+	dir, files := testkit.NewTree(t), map[string]string{}
+	write := func(name, text string) {
+		files[filepath.Join(root, name)] = dir.Path(name)
+		dir.Write(name, text)
 	}
 	lanes, _ := filepath.Glob("journal/signature/catalogue/*.yaml")
 	for _, name := range lanes { // the generator reads all of them
-		data, err := os.ReadFile(name)
-		must(t, err)
-		write(name, data)
+		write(name, testkit.Read(t, name))
 	}
 	for _, f := range archive.Files {
 		text, _ := os.ReadFile(f.Name) // nothing of a new file
@@ -53,15 +47,15 @@ func TestRecipe(t *testing.T) {
 				before, after = before[:i], before[i:]
 			}
 		}
-		write(f.Name, []byte(before+string(f.Data)+after))
+		write(f.Name, before+string(f.Data)+after)
 	}
-	data, err := signatures(filepath.Join(dir, filepath.Dir(catalogue)))
+	data, err := signatures(filepath.Dir(dir.Path(catalogue)))
 	must(t, err)
-	write(catalogue, data)
+	write(catalogue, string(data))
 	overlay, err := json.Marshal(map[string]any{"Replace": files})
 	must(t, err)
-	write("overlay.json", overlay)
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-overlay="+filepath.Join(dir, "overlay.json"), "-vet=off",
+	write("overlay.json", string(overlay))
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-overlay="+dir.Path("overlay.json"), "-vet=off",
 		"-run=^TestAdded$", "./cmd/gendocs")
 	out, err := cmd.CombinedOutput()
 	if err != nil || bytes.Contains(out, []byte("no tests to run")) {
@@ -69,9 +63,4 @@ func TestRecipe(t *testing.T) {
 	}
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = testkit.Must

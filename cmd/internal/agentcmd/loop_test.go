@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -26,6 +24,7 @@ import (
 	"github.com/kdiag/kdiag/checks/upload"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/crictl/deadline"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // A script answers the looks of an agent, and notes what it does.
@@ -83,17 +82,13 @@ func TestLoop(t *testing.T) {
 		}}
 		a := s.run(t, 3*time.Hour-time.Second, nil)
 		must(t, a.wait(t.Context()))
-		if diff := cmp.Diff([]string{"0s", "30s", "1m0s"}, s.looks[:3]); diff != "" {
-			t.Errorf("looks (-want +got):\n%s", diff)
-		}
+		testkit.Equal(t, "looks", []string{"0s", "30s", "1m0s"}, s.looks[:3])
 		const times = 9
 		closely := strings.Count(strings.Join(s.looks, ","), "closely")
 		if closely < 23*times || closely > 26*times {
 			t.Errorf("%d close looks: %v", closely, s.looks)
 		}
-		if diff := cmp.Diff([]string{"1m5s RuntimeHung", "1h21m5s RuntimeHung", "2h41m5s RuntimeHung"}, s.taken); diff != "" {
-			t.Errorf("evidence (-want +got):\n%s", diff)
-		}
+		testkit.Equal(t, "evidence", []string{"1m5s RuntimeHung", "1h21m5s RuntimeHung", "2h41m5s RuntimeHung"}, s.taken)
 		if r := a.lastReport(); r == nil || r.Status != checks.Healthy || !a.alive() {
 			t.Errorf("%+v, alive %v", r, a.alive())
 		}
@@ -128,9 +123,7 @@ func TestUploads(t *testing.T) {
 		want := []string{
 			"1m0s RuntimeHung", "1m5s RuntimeHung", "20m1s RuntimeHung", "1h1m0s NodeLeaving", "2h30m0s RuntimeHung",
 		}
-		if diff := cmp.Diff(want, s.taken); diff != "" {
-			t.Errorf("evidence (-want +got):\n%s", diff)
-		}
+		testkit.Equal(t, "evidence", want, s.taken)
 	})
 }
 
@@ -180,21 +173,15 @@ func TestEnds(t *testing.T) {
 // TestCaptures lists and sends archives, and nothing else of the disk.
 func TestCaptures(t *testing.T) {
 	const name = "20261123T140512Z-RuntimeHung.tar.zst"
-	dir := t.TempDir()
-	folder := filepath.Join(dir, recorder.CapturesDir)
-	must(t, os.Mkdir(folder, 0o700))
-	for file, text := range map[string]string{
-		filepath.Join(folder, name): "archive", filepath.Join(folder, name+".part"): "half",
-		filepath.Join(folder, "notes.txt"): "hidden", filepath.Join(dir, "20261123T140512Z-Out.tar.zst"): "hidden",
-		filepath.Join(dir, "secret"): "hidden",
-	} {
-		must(t, os.WriteFile(file, []byte(text), 0o600))
-	}
-	must(t, os.Mkdir(filepath.Join(folder, "20261123T140513Z-Folder.tar.zst"), 0o700))
-	must(t, os.Symlink("../secret", filepath.Join(folder, "20261123T140514Z-Link.tar.zst")))
+	const folder = recorder.CapturesDir + "/"
+	dir := testkit.NewTree(t)
+	dir.Write(folder+name, "archive", folder+name+".part", "half", folder+"notes.txt", "hidden",
+		"20261123T140512Z-Out.tar.zst", "hidden", "secret", "hidden",
+		folder+"20261123T140513Z-Folder.tar.zst/notes.txt", "hidden")
+	dir.Link(folder+"20261123T140514Z-Link.tar.zst", "../secret")
 	get := func(path, from, token string) (int, string) {
 		s := &service{env: cli.System(), metrics: agent.NewMetrics("v1", false)}
-		s.opts = &options{dataDir: dir, serveCaptures: true, capturesToken: filepath.Join(dir, "token")}
+		s.opts = &options{dataDir: dir.Root, serveCaptures: true, capturesToken: dir.Path("token")}
 		req, w := httptest.NewRequest("GET", "/captures/"+path, nil), httptest.NewRecorder()
 		req.RemoteAddr = from
 		req.Header.Set(checks.CapturesToken, token)
@@ -234,7 +221,7 @@ func TestCaptures(t *testing.T) {
 		{"192.0.2.1:1", "secret\n", "guessed", 401},
 		{"192.0.2.1:1", "\n", "", 401},
 	} {
-		must(t, os.WriteFile(filepath.Join(dir, "token"), []byte(tt.file), 0o600))
+		dir.Write("token", tt.file)
 		for _, path := range []string{"", name} {
 			if code, got := get(path, tt.from, tt.sent); code != tt.want {
 				t.Errorf("%+v: %q answers %d: %s", tt, path, code, got)
@@ -281,12 +268,9 @@ func TestLogOfChange(t *testing.T) {
 		Subject: "containerd.service", Incident: at,
 	})...)
 	var got map[string]any
-	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
-		t.Fatalf("%v: %q", err, out.String())
-	}
-	if _, err := time.Parse(time.RFC3339Nano, got["timestamp"].(string)); err != nil {
-		t.Error(err)
-	}
+	must(t, json.Unmarshal(out.Bytes(), &got))
+	_, err := time.Parse(time.RFC3339Nano, got["timestamp"].(string))
+	must(t, err)
 	delete(got, "timestamp")
 	want := map[string]any{
 		"severity_text": "WARN", "body": "the runtime hangs", "service.name": "kdiag-agent",
@@ -295,7 +279,5 @@ func TestLogOfChange(t *testing.T) {
 		"kdiag.at": "2026-11-24T03:04:05Z", "kdiag.subject": "containerd.service", "kdiag.caused_by": "",
 		"kdiag.incident": "2026-11-24T03:04:05Z",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	testkit.Equal(t, "the line", want, got)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/kdiag/kdiag/crictl/canary"
 	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/crictl/remote"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // busy is a runtime that answers fast, and freezes for a second in each twenty: at the pace of the benchmark, for ten
@@ -112,9 +113,4 @@ func runs(listen string) (n float64) {
 	return n
 }
 
-func must(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
-}
+var must = testkit.Must

@@ -8,11 +8,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
 	"github.com/kdiag/kdiag/checks/advisories"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 var (
@@ -37,15 +37,14 @@ func documentedCommands(t *testing.T) (all []documented) {
 	must(t, err)
 	files = append(files, "../../../README.md", "../../../CONTRIBUTING.md", "../../../CHANGELOG.md")
 	for _, path := range files {
-		text, err := os.ReadFile(path)
-		must(t, err)
+		text := testkit.Read(t, path)
 		var lines []string
-		for _, m := range inText.FindAllSubmatch(text, -1) {
-			lines = append(lines, string(m[1]))
+		for _, m := range inText.FindAllStringSubmatch(text, -1) {
+			lines = append(lines, m[1])
 		}
-		for _, block := range fenced.FindAllSubmatch(text, -1) {
-			for _, m := range inShell.FindAllSubmatch(block[1], -1) {
-				lines = append(lines, string(m[1]))
+		for _, block := range fenced.FindAllStringSubmatch(text, -1) {
+			for _, m := range inShell.FindAllStringSubmatch(block[1], -1) {
+				lines = append(lines, m[1])
 			}
 		}
 		for _, line := range lines {
@@ -108,10 +107,9 @@ type skeleton struct{ Headings, Blocks, Code, Links []string }
 
 // skeletonOf reads a page. A link to a translation counts as one to the page that it translates.
 func skeletonOf(t *testing.T, name string) skeleton {
-	raw, err := os.ReadFile(name)
-	must(t, err)
-	s := skeleton{Blocks: fenced.FindAllString(string(raw), -1)}
-	text := fenced.ReplaceAllString(string(raw), "")
+	raw := testkit.Read(t, name)
+	s := skeleton{Blocks: fenced.FindAllString(raw, -1)}
+	text := fenced.ReplaceAllString(raw, "")
 	for _, m := range heading.FindAllStringSubmatch(text, -1) {
 		s.Headings = append(s.Headings, m[1])
 	}
@@ -145,9 +143,7 @@ func TestTranslations(t *testing.T) {
 			return slices.DeleteFunc(links, func(to string) bool { return to == of || to == page })
 		}
 		want.Links, got.Links = other(want.Links), other(got.Links)
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-%s): %s", page, of, diff)
-		}
+		testkit.Equal(t, page+" beside "+of, want, got)
 	}
 }
 
@@ -172,11 +168,7 @@ func TestInstalledAdvisories(t *testing.T) {
 		{"- {id: x-1}", "x-1 is not complete: not used"},
 	} {
 		name := filepath.Join(t.TempDir(), "advisories.yaml")
-		if c.text != "" {
-			if err := os.WriteFile(name, []byte(c.text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
+		must(t, os.WriteFile(name, []byte(c.text), 0o600))
 		var warnings strings.Builder
 		cmd := &cobra.Command{}
 		cmd.SetErr(&warnings)

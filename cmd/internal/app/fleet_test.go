@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 const (
@@ -186,11 +188,8 @@ func agentCluster(t *testing.T, age time.Duration) (flags []string, answers map[
 			lines[i] = `  "host": "n1.example",`
 		}
 	}
-	history, err := os.ReadFile("../render/testdata/history.json")
-	must(t, err)
-	data, err := os.ReadFile(archive)
-	must(t, err)
-	past := strings.ReplaceAll(string(history), "2026-11-23T", "2026-11-20T")
+	history, data := testkit.Read(t, "../render/testdata/history.json"), testkit.Read(t, archive)
+	past := strings.ReplaceAll(history, "2026-11-23T", "2026-11-20T")
 	list := fmt.Sprintf(`{"apiVersion":"kdiag/v1","kind":"CaptureList","command":"kdiag agent","host":"n1.example",
 "generatedAt":"2026-11-23T15:10:00Z","kdiagVersion":"v1","status":"healthy","problems":[],"captures":[
 {"name":%q,"at":"2026-11-23T15:05:12Z","cause":"RuntimeHung","bytes":%d},
@@ -204,7 +203,7 @@ func agentCluster(t *testing.T, age time.Duration) (flags []string, answers map[
 				http.Error(w, "archives take a token", http.StatusUnauthorized)
 				return
 			}
-			_, _ = w.Write(data)
+			_, _ = io.WriteString(w, data)
 		},
 		captures: `{"kind":"Secret","apiVersion":"v1","data":{"token":"dG9rZW4K"}}`,
 	}

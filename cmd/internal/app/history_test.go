@@ -3,17 +3,15 @@ package app
 import (
 	"bytes"
 	"context"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/recorder"
 	"github.com/kdiag/kdiag/cmd/internal/render"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // A story is what an agent records.
@@ -124,36 +122,23 @@ func incident(s *story) {
 // TestHistory tells the story of an incident that nobody watched out of its records. Package render prints the
 // document.
 func TestHistory(t *testing.T) {
-	root := t.TempDir()
-	dir := filepath.Join(root, "var/lib/kdiag")
-	must(t, os.MkdirAll(dir, 0o700))
+	root := testkit.NewTree(t)
+	dir := root.Path("var/lib/kdiag")
+	archive := filepath.Join("var/lib/kdiag", recorder.CapturesDir, "20261123T140530Z-RuntimeHung.tar.zst")
+	root.Write("etc/hostname", "node-7\n", archive, "")
 	tell(t, dir, incident)
-	must(t, os.MkdirAll(filepath.Join(root, "etc"), 0o755))
-	must(t, os.WriteFile(filepath.Join(root, "etc/hostname"), []byte("node-7\n"), 0o644))
-	archive := filepath.Join(dir, recorder.CapturesDir, "20261123T140530Z-RuntimeHung.tar.zst")
-	must(t, os.MkdirAll(filepath.Dir(archive), 0o700))
-	must(t, os.WriteFile(archive, nil, 0o600))
-	out := kdiag(t.Context(), "history", "--root", root, "-o", "json")
+	out := kdiag(t.Context(), "history", "--root", root.Root, "-o", "json")
 	if out.code != 1 {
 		t.Fatalf("exit code %d\n%s%s", out.code, out.stdout, out.stderr)
 	}
 	h := decode[checks.History](t, out)
-	if len(h.NextSteps) != 1 || h.NextSteps[0].Command != "kdiag node --from "+archive {
+	if len(h.NextSteps) != 1 || h.NextSteps[0].Command != "kdiag node --from "+root.Path(archive) {
 		t.Errorf("no step reads %s: %v", archive, h.NextSteps)
 	}
 	h.KdiagVersion, h.GeneratedAt = "v0.0.0", h.To
-	const printed = "../render/testdata/history.json"
 	var doc bytes.Buffer
 	must(t, render.History(&doc, h, render.Options{Format: render.JSON}))
-	got := strings.ReplaceAll(doc.String(), root, "")
-	if *update {
-		must(t, os.WriteFile(printed, []byte(got), 0o644))
-	}
-	want, err := os.ReadFile(printed)
-	must(t, err)
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", printed, diff)
-	}
+	testkit.Golden(t, "../render/testdata/history.json", strings.ReplaceAll(doc.String(), root.Root, ""))
 }
 
 // TestHistoryExitCodes has stories that are shorter, and the codes of their history.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -31,6 +30,7 @@ import (
 	"github.com/kdiag/kdiag/checks/upload/uploadtest"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/crictl/fake/faketest"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // An outcome is what one run of kdiag left.
@@ -116,14 +116,7 @@ func sequence[T comparable](list, want []T) (got []T) {
 	return got
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-var update = flag.Bool("update", false, "rewrite the wanted output in scripts")
+var must = testkit.Must
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == host.ChildArgument {
@@ -175,7 +168,7 @@ func TestScripts(t *testing.T) {
 	must(t, err)
 	testscript.RunT(scriptT{t}, testscript.Params{
 		Dir:                 dir,
-		UpdateScripts:       *update,
+		UpdateScripts:       *testkit.Update,
 		RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
 			// The locale and terminal of whoever runs the tests must not show.

@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // TestMCP asks kdiag mcp what an assistant asks, with the protocol's own client.
@@ -31,9 +31,7 @@ func TestMCP(t *testing.T) {
 		}
 	}
 	want := []string{"diagnose_node", "explain_cause", "fleet_nodes", "read_bundle", "read_journal"}
-	if diff := cmp.Diff(want, names); diff != "" {
-		t.Errorf("tools (-want +got):\n%s", diff)
-	}
+	testkit.Equal(t, "tools", want, names)
 
 	for _, test := range []struct {
 		tool   string

@@ -1,16 +1,16 @@
 package app
 
 import (
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/crictl/fake"
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/journal"
 	"github.com/kdiag/kdiag/plegbench/syncloop/reproduce"
 )
@@ -44,9 +44,7 @@ func TestReproduce(t *testing.T) {
 				for _, e := range r.Events {
 					whats = append(whats, e.What)
 				}
-				if diff := cmp.Diff(order, sequence(whats, order)); diff != "" {
-					t.Errorf("%v (-want +got):\n%s", whats, diff)
-				}
+				testkit.Equal(t, fmt.Sprintf("%v", whats), order, sequence(whats, order))
 				if r.NotReadyExpected != (r.NotReadyAfterSeconds != nil) || r.RecoveredAfterSeconds == nil ||
 					r.NotReadyExpected && r.Reason != "KubeletNotReady" {
 					t.Errorf("NotReady after %v, %q, recovered after %v", r.NotReadyAfterSeconds, r.Reason,

@@ -9,15 +9,15 @@ import (
 	"testing"
 
 	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // schemaOf returns the schema of a kind of document. It refuses fields that it does not know, which readers accept.
 func schemaOf(t *testing.T, kind string) *jsonschema.Resolved {
 	t.Helper()
-	text, err := os.ReadFile("../../../docs/schema/" + kind + ".json")
-	must(t, err)
 	root := new(jsonschema.Schema)
-	must(t, root.UnmarshalJSON(text))
+	must(t, root.UnmarshalJSON([]byte(testkit.Read(t, "../../../docs/schema/"+kind+".json"))))
 	for _, s := range append(slices.Collect(maps.Values(root.Defs)), root) {
 		s.AdditionalProperties = &jsonschema.Schema{Not: &jsonschema.Schema{}}
 	}

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // TestDestination replaces a file with its permissions, makes a new one for its owner only, and leaves nothing beside
@@ -50,12 +52,7 @@ func TestDestination(t *testing.T) {
 	}
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = testkit.Must
 
 // TestImage names an image only for a version that has one.
 func TestImage(t *testing.T) {

@@ -1,21 +1,18 @@
 package connection
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
+
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // TestBelow follows the links below a host's root as the host does.
 func TestBelow(t *testing.T) {
-	root := t.TempDir()
-	socket := filepath.Join(root, "run/containerd/containerd.sock")
-	must(t, os.MkdirAll(filepath.Dir(socket), 0o755))
-	write(t, socket, "")
-	must(t, os.Mkdir(filepath.Join(root, "var"), 0o755))
-	must(t, os.Symlink("/run", filepath.Join(root, "var/run")))
-	ours := filepath.Join(t.TempDir(), "runtime.sock")
-	write(t, ours, "")
+	host, here := testkit.NewTree(t), testkit.NewTree(t)
+	host.Write("run/containerd/containerd.sock", "")
+	host.Link("var/run", "/run")
+	here.Write("runtime.sock", "")
+	root, socket, ours := host.Root, host.Path("run/containerd/containerd.sock"), here.Path("runtime.sock")
 	for _, tt := range []struct{ name, root, url, want string }{
 		{"no other root", "/", "unix:///run/x.sock", "unix:///run/x.sock"},
 		{"as it is", root, "unix:///run/containerd/containerd.sock", "unix://" + socket},
@@ -25,20 +22,6 @@ func TestBelow(t *testing.T) {
 		{"nowhere", root, "unix:///run/none.sock", "unix://" + root + "/run/none.sock"},
 		{"no socket", root, "tcp://127.0.0.1:1", "tcp://127.0.0.1:1"},
 	} {
-		if got := below(tt.root, tt.url); got != tt.want {
-			t.Errorf("%s: below(%q, %q) = %q, want %q", tt.name, tt.root, tt.url, got, tt.want)
-		}
+		testkit.Equal(t, tt.name, tt.want, below(tt.root, tt.url))
 	}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func write(t *testing.T, name, text string) {
-	t.Helper()
-	must(t, os.WriteFile(name, []byte(text), 0o644))
 }

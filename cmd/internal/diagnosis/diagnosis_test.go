@@ -28,6 +28,7 @@ import (
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/crictl/fake"
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/journal"
 )
 
@@ -116,14 +117,11 @@ func TestWatchDumps(t *testing.T) {
 	socket, root := filepath.Join(t.TempDir(), "cri.sock"), t.TempDir()
 	defer listen(t, socket)()
 	w := watch(t, socket, root)
-	dump, err := os.ReadFile("../../../checks/stacks/testdata/dumps/kubelet-pleg.txt")
-	must(t, err)
-	logs := filepath.Join(root, "var/log")
-	must(t, os.MkdirAll(logs, 0o755))
+	dump := testkit.Read(t, "../../../checks/stacks/testdata/dumps/kubelet-pleg.txt")
 	at := time.Now().UTC().Format(time.RFC3339)
-	must(t, os.WriteFile(filepath.Join(logs, "kubelet.log"), []byte(at+" n systemd[1]: kubelet.service: Watchdog timeout "+
-		"(limit 30s)!\n"+at+" n kubelet[811]: "+strings.ReplaceAll("SIGABRT: abort\n"+string(dump), "\n", "\n"+at+
-		" n kubelet[811]: ")+"\n"), 0o600))
+	testkit.Tree{TB: t, Root: root}.Write("var/log/kubelet.log", at+" n systemd[1]: kubelet.service: Watchdog timeout "+
+		"(limit 30s)!\n"+at+" n kubelet[811]: "+strings.ReplaceAll("SIGABRT: abort\n"+dump, "\n", "\n"+at+
+		" n kubelet[811]: ")+"\n")
 	taken := make(chan int)
 	go func() {
 		n := 0
@@ -147,12 +145,7 @@ func TestWatchDumps(t *testing.T) {
 	}
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = testkit.Must
 
 // TestReadLogs reads the logs in each way in which that can end. The answer comes within a third of the command's
 // time, or five seconds.
@@ -232,9 +225,8 @@ func pack(t *testing.T, level redact.Level, names []string, files map[string]str
 		must(t, w.Add(path, "test", format, strings.NewReader(text)))
 	}
 	head := checks.Header{Host: "node-7", GeneratedAt: time.Date(2026, 3, 14, 3, 9, 26, 0, time.UTC)}
-	if _, err := w.Close(head); err != nil {
-		t.Fatal(err)
-	}
+	_, err = w.Close(head)
+	must(t, err)
 	return name
 }
 
@@ -298,18 +290,15 @@ func TestFromGivesTheSameVerdict(t *testing.T) {
 	}
 	for _, file := range cases {
 		t.Run(filepath.Base(filepath.Dir(file)), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			must(t, err)
+			text := testkit.Read(t, file)
 			var in facts.Input
-			must(t, json.Unmarshal(text, &in))
+			must(t, json.Unmarshal([]byte(text), &in))
 			want := judge.NewReport(checks.Header{}, &in)
 			for _, level := range []redact.Level{redact.Standard, redact.Strict} {
-				name := pack(t, level, append(collect.Names(&in), "node-7"), map[string]string{bundle.FactsName: string(text)})
+				name := pack(t, level, append(collect.Names(&in), "node-7"), map[string]string{bundle.FactsName: text})
 				var got checks.Report
 				must(t, json.Unmarshal([]byte(from(t, name, "json")), &got))
-				if diff := cmp.Diff(essence(want), essence(&got)); diff != "" {
-					t.Errorf("%s: %s", level, diff)
-				}
+				testkit.Equal(t, string(level), essence(want), essence(&got))
 				if (got.Host == "node-7") != (level == redact.Standard) || !got.GeneratedAt.Equal(in.Now.Truncate(time.Second)) ||
 					!strings.HasPrefix(got.Notes[0], "captured 2026-03-14T03:09:26Z in x.tar.zst") {
 					t.Error(got.Header, got.Notes)

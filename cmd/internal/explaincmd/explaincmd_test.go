@@ -1,18 +1,13 @@
 package explaincmd
 
 import (
-	"flag"
-	"os"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/kdiag/kdiag/checks/causes"
 	"github.com/kdiag/kdiag/checks/stacks"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
-
-var update = flag.Bool("update", false, "rewrite the table of pictures in docs/stacks.md")
 
 // TestPicturesAreDocumented checks that docs/stacks.md lists the known pictures, and that the causes which they support
 // exist.
@@ -30,22 +25,10 @@ func TestPicturesAreDocumented(t *testing.T) {
 			t.Errorf("%s has no text or no source", p.ID)
 		}
 	}
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, _ := strings.Cut(string(data), begin)
-	got, after, ok := strings.Cut(rest, end)
+	before, rest, _ := strings.Cut(testkit.Read(t, file), begin)
+	_, after, ok := strings.Cut(rest, end)
 	if !ok {
 		t.Fatalf("%s has no %q", file, end)
 	}
-	if *update {
-		got = table + "\n"
-		if err := os.WriteFile(file, []byte(before+begin+got+end+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if diff := cmp.Diff(table+"\n", got); diff != "" {
-		t.Errorf("%s is stale; run with -update (-want +got):\n%s", file, diff)
-	}
+	testkit.Golden(t, file, before+begin+table+"\n"+end+after)
 }

@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kdiag/kdiag/checks/fleet"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // snapshot has nodes by name, with the message of Ready; empty for a node that is ready.
@@ -53,9 +53,7 @@ func TestTake(t *testing.T) {
 	}
 	slices.Sort(v.changes)
 	slices.Sort(want)
-	if diff := cmp.Diff(want, v.changes); diff != "" {
-		t.Errorf("changes (-want +got):\n%s", diff)
-	}
+	testkit.Equal(t, "changes", want, v.changes)
 	for i := range 3 * mostChanges {
 		v.take(snapshot("a", []string{"", pleg}[i%2]))
 	}

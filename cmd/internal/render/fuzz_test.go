@@ -10,10 +10,9 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/judge"
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/journal"
 )
 
@@ -132,7 +131,5 @@ func checkReplay(t *testing.T, report *checks.Report) {
 	must(t, err)
 	var again checks.Report
 	must(t, json.Unmarshal(doc, &again))
-	if diff := cmp.Diff(*report, again); diff != "" {
-		t.Errorf("the report after encoding and decoding (-want +got):\n%s", diff)
-	}
+	testkit.Equal(t, "the report after encoding and decoding", *report, again)
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/kdiag/kdiag/checks/judge"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/gc"
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/journal"
 	"github.com/kdiag/kdiag/plegbench"
 	"github.com/kdiag/kdiag/plegbench/syncloop"
@@ -345,9 +346,7 @@ func TestProgressLine(t *testing.T) {
 	} {
 		p := NewProgress(io.Discard, false, 80, false)
 		show(p)
-		if got := p.line(0); got != want {
-			t.Errorf("got  %q\nwant %q", got, want)
-		}
+		testkit.Equal(t, "progress", want, p.line(0))
 	}
 }
 

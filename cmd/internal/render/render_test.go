@@ -1,12 +1,9 @@
 package render
 
 import (
-	"bytes"
 	"encoding/json"
-	"flag"
 	"io"
 	"maps"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -22,29 +19,21 @@ import (
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/bundle"
 	"github.com/kdiag/kdiag/checks/units"
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/journal"
 )
-
-var update = flag.Bool("update", false, "write the goldens of this run")
 
 // load decodes a saved document and refuses fields that the types do not have, so that a stale one shows.
 func load(t testing.TB, file string, doc any) {
 	t.Helper()
-	data, err := os.ReadFile(file)
-	must(t, err)
-	dec := json.NewDecoder(bytes.NewReader(data))
+	dec := json.NewDecoder(strings.NewReader(testkit.Read(t, file)))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(doc); err != nil {
 		t.Fatalf("%s: %v", file, err)
 	}
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = testkit.Must
 
 // A printer prints documents of one type.
 type printer struct {
@@ -156,16 +145,7 @@ func documents(t testing.TB) []document {
 // golden compares got with a file under testdata, or writes it.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
-	path := filepath.Join("testdata", "golden", name+".txt")
-	if *update {
-		must(t, os.WriteFile(path, []byte(got), 0o644))
-		return
-	}
-	want, err := os.ReadFile(path)
-	must(t, err)
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", path, diff)
-	}
+	testkit.Golden(t, filepath.Join("testdata", "golden", name+".txt"), got)
 }
 
 // TestGoldens has one golden for each command and layout, text of 80 columns, and one of all brief lines.
@@ -214,9 +194,7 @@ func TestEveryAnswer(t *testing.T) {
 				t.Error("no colour in the coloured text")
 			}
 			text, line := d.print(t, Options{}), d.print(t, Options{Format: Brief})
-			if diff := cmp.Diff(text, colors.ReplaceAllString(colored, "")); diff != "" {
-				t.Errorf("colour changes the text (-plain +colored):\n%s", diff)
-			}
+			testkit.Equal(t, "colour changes the text", text, colors.ReplaceAllString(colored, ""))
 			verdict := verdicts.FindString(line)
 			if !strings.Contains("\n"+text, "\n"+verdict) {
 				t.Errorf("the brief line begins with %q, the text has no such verdict:\n%s", verdict, text)
@@ -252,11 +230,7 @@ func TestEveryAnswer(t *testing.T) {
 			if d.file == "" || d.printer == "relist against" {
 				return
 			}
-			before, err := os.ReadFile(d.file)
-			must(t, err)
-			if diff := cmp.Diff(string(before), doc); diff != "" {
-				t.Errorf("%s (-saved +printed):\n%s", d.file, diff)
-			}
+			testkit.Equal(t, d.file, testkit.Read(t, d.file), doc)
 		})
 	}
 }
@@ -309,9 +283,7 @@ func checkForms(t *testing.T, d document, widths []int, commands ...string) {
 	var want, got any
 	must(t, json.Unmarshal([]byte(doc), &want))
 	must(t, yaml.Unmarshal([]byte(out), &got))
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("YAML differs from JSON (-JSON +YAML):\n%s", diff)
-	}
+	testkit.Equal(t, "YAML differs from JSON", want, got)
 	checkBrief(t, d.print(t, Options{Format: Brief}))
 	if d.printer == "fleet" {
 		checkHarmless(t, d.print(t, Options{Format: Wide})+d.print(t, Options{Format: Name}), false)
@@ -421,16 +393,12 @@ func TestBriefNames(t *testing.T) {
 		d := document{printer: "report", doc: &checks.Report{
 			Header: checks.Header{Status: checks.Unhealthy, Problems: []string{"no permission"}}, Causes: tt.causes,
 		}}
-		if got := d.print(t, Options{Format: Brief}); got != tt.want+"\n" {
-			t.Errorf("got  %q\nwant %q", got, tt.want)
-		}
+		testkit.Equal(t, "brief", tt.want+"\n", d.print(t, Options{Format: Brief}))
 	}
 }
 
 func TestClean(t *testing.T) {
-	tests := []struct {
-		name, in, want, ascii string
-	}{
+	for _, tt := range []struct{ name, in, want, ascii string }{
 		{"escape sequence", "\x1b[31mred\x07", `\x1b[31mred\x07`, `\x1b[31mred\x07`},
 		{"C1 control", "a\u009b31m", `a\u009b31m`, `a\u009b31m`},
 		{"bidi override", "a\u202eb\u2066", `a\u202eb\u2066`, `a\u202eb\u2066`},
@@ -439,14 +407,9 @@ func TestClean(t *testing.T) {
 		{"letters", "Prüfung 検査", "Prüfung 検査", `Pr\u00fcfung \u691c\u67fb`},
 		{"pile of marks", "e\u0301\u0301\u0301", "e\u0301\u0301\\u0301", `e\u0301\u0301\u0301`},
 		{"wide by selector", "\u2764\ufe0f", "\u2764\\ufe0f", `\u2764\ufe0f`},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			got := []string{cleaner{}.clean(tt.in), cleaner{ascii: true}.clean(tt.in)}
-			if diff := cmp.Diff([]string{tt.want, tt.ascii}, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-		})
+	} {
+		testkit.Equal(t, tt.name, tt.want, cleaner{}.clean(tt.in))
+		testkit.Equal(t, tt.name+" in ASCII", tt.ascii, cleaner{ascii: true}.clean(tt.in))
 	}
 }
 

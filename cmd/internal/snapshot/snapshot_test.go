@@ -12,8 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/connection"
 	"github.com/kdiag/kdiag/cmd/internal/render"
@@ -21,6 +19,7 @@ import (
 	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/crictl/fake/faketest"
 	"github.com/kdiag/kdiag/crictl/gc"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // TestSnapshotHung asks a runtime that hangs: the answer comes within the time of the first call, whatever the
@@ -93,17 +92,13 @@ const podList = `{"kind":"PodList","apiVersion":"v1","items":[
 
 func TestParsePods(t *testing.T) {
 	got, err := parsePods([]byte(podList))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := []gc.KubeletPod{
 		{UID: "live", Namespace: "web", Name: "shop", Main: []string{"app", "proxy"}},
 		{UID: "mirror", Namespace: "kube-system", Name: "etcd-n1", Main: []string{"etcd"}},
 		{UID: "static", Namespace: "kube-system", Name: "etcd-n1", Main: []string{"etcd"}},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	testkit.Equal(t, "pods", want, got)
 	for _, bad := range []string{
 		"[]", `{"kind":"Status","message":"Forbidden"}`, `{"kind":"PodList","items":[{"metadata":{"uid":"x"}}]}`,
 	} {
@@ -116,22 +111,15 @@ func TestParsePods(t *testing.T) {
 // node makes a root with a kubelet's folders in it and returns a target with that kubelet.
 func node(t *testing.T) (cli.Env, *connection.Connection) {
 	t.Helper()
-	root := t.TempDir()
-	for _, dir := range []string{"var/lib/kubelet/pods/live", "data/pods/other", "etc/kubernetes/manifests"} {
-		must(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
-	}
-	write(t, filepath.Join(root, "etc/kubernetes/manifests/etcd.yaml"), "metadata: {name: etcd}\n")
-	return cli.Env{Root: root, Now: time.Now}, &connection.Connection{Kubelet: &crictl.Kubelet{
+	root := testkit.NewTree(t)
+	root.Write("var/lib/kubelet/pods/live/log", "", "data/pods/other/log", "",
+		"etc/kubernetes/manifests/etcd.yaml", "metadata: {name: etcd}\n")
+	return cli.Env{Root: root.Root, Now: time.Now}, &connection.Connection{Kubelet: &crictl.Kubelet{
 		Name: "kubelet", Collection: crictl.Collection{StaticPodPath: "/etc/kubernetes/manifests"},
 	}}
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = testkit.Must
 
 func write(t *testing.T, name, text string) {
 	t.Helper()

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/plegbench/syncloop"
 )
 
@@ -37,16 +38,9 @@ func TestShortFlags(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			opts, cmd := options{kubelet: map[string][]string{}}, &cobra.Command{}
 			opts.addFlags(cmd)
-			if err := cmd.ParseFlags(tt.args); err != nil {
-				t.Fatal(err)
-			}
-			if err := opts.check(cmd, nil); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, cmd.ParseFlags(tt.args), opts.check(cmd, nil))
 			got, _, err := syncloop.LoadKubelet("", opts.kubelet)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			if diff := cmp.Diff(tt.gates, got.FeatureGates); diff != "" || int(got.Logging.Verbosity) != tt.verbosity {
 				t.Errorf("verbosity %d, gates:\n%s", got.Logging.Verbosity, diff)
 			}
