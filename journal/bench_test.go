@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/journal"
 )
 
@@ -34,9 +35,7 @@ func BenchmarkJournal(b *testing.B) {
 	b.Run("in process", func(b *testing.B) {
 		for b.Loop() {
 			r, err := journal.Read(b.Context(), journal.Options{Inputs: []journal.Input{{Path: dir}}})
-			if err != nil {
-				b.Fatal(err)
-			}
+			testkit.Must(b, err)
 			b.ReportMetric(float64(r.Lines), "records")
 		}
 	})

@@ -3,13 +3,12 @@ package journal
 import (
 	"fmt"
 	"math"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // now is the clock of the tests.
@@ -23,9 +22,7 @@ func readFile(t testing.TB, names ...string) *Report {
 		opts.Inputs = append(opts.Inputs, Input{Path: n})
 	}
 	r, err := Read(t.Context(), opts)
-	if err != nil {
-		t.Fatalf("reading %v: %v", names, err)
-	}
+	must(t, err)
 	return r
 }
 
@@ -56,9 +53,7 @@ func briefs(r *Report) (all []string) {
 
 // TestCorpus compares the report of each log of the corpus with its line in the index, which was made by hand.
 func TestCorpus(t *testing.T) {
-	index, err := os.ReadFile("testdata/corpus/index.tsv")
-	must(t, err)
-	rows := strings.Split(strings.TrimSpace(string(index)), "\n")[1:]
+	rows := strings.Split(strings.TrimSpace(testkit.Read(t, "testdata/corpus/index.tsv")), "\n")[1:]
 	if len(rows) < 50 {
 		t.Fatalf("the index has %d lines", len(rows))
 	}
@@ -82,17 +77,9 @@ func TestCorpus(t *testing.T) {
 				got = append(got, fmt.Sprint(e.Kind, ", recovered: ", e.Recovered))
 			}
 			got[0] = fmt.Sprintf("%d records, worst age %v", lines(r), time.Duration(math.Round(seconds*1e9)))
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("(-index +got)\n%s%q", diff, briefs(r))
-			}
+			testkit.Equal(t, fmt.Sprintf("%q", briefs(r)), want, got)
 		})
 	}
 }
 
-// must ends a test or a benchmark that cannot go on.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = testkit.Must

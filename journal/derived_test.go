@@ -5,7 +5,6 @@ import (
 	"compress/gzip"
 	"errors"
 	"io"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"github.com/ulikunitz/xz"
 
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/journal/signature"
 	"github.com/kdiag/kdiag/journal/textlog"
 )
@@ -52,13 +52,9 @@ func packed(t testing.TB, text, format string) string {
 	case "xz":
 		w, err = xz.NewWriter(&out)
 	}
-	if err == nil {
-		_, err = w.Write([]byte(text))
-	}
-	if err == nil {
-		err = w.Close()
-	}
 	must(t, err)
+	_, err = io.WriteString(w, text)
+	must(t, err, w.Close())
 	return out.String()
 }
 
@@ -80,9 +76,8 @@ func TestDerived(t *testing.T) {
 	}
 	for _, name := range append(names, smallJournal(t)) {
 		forms := map[string]string{"as it is": name}
-		if b, err := os.ReadFile(name); strings.HasSuffix(name, ".log") {
-			must(t, err)
-			text, half := string(b), len(b)/2
+		if text := testkit.Read(t, name); strings.HasSuffix(name, ".log") {
+			half := len(text) / 2
 			forms["crlf"] = put(t, "log", strings.ReplaceAll(text, "\n", "\r\n"))
 			forms["gz"] = put(t, "log", packed(t, text[:half], "gzip")+packed(t, text[half:], "gzip"))
 			forms["zst"], forms["xz"] = put(t, "log", packed(t, text, "zstd")), put(t, "log", packed(t, text, "xz"))
@@ -99,24 +94,15 @@ func TestDerived(t *testing.T) {
 	}
 }
 
-// unpacked returns the text of a packed file.
-func unpacked(t *testing.T, name string) string {
-	t.Helper()
-	file, err := os.Open(name)
-	must(t, err)
-	defer file.Close()
-	r, _, err := textlog.Unpack(file)
-	must(t, err)
-	defer r.Close()
-	b, err := io.ReadAll(r)
-	must(t, err)
-	return string(b)
-}
-
 // smallJournal unpacks the journal file that the other forms were made of.
 func smallJournal(t *testing.T) string {
 	t.Helper()
-	return put(t, "d00-small.journal", unpacked(t, "journalfile/testdata/d00-small.journal.zst"))
+	r, _, err := textlog.Unpack(strings.NewReader(testkit.Read(t, "journalfile/testdata/d00-small.journal.zst")))
+	must(t, err)
+	defer r.Close()
+	text, err := io.ReadAll(r)
+	must(t, err)
+	return put(t, "d00-small.journal", string(text))
 }
 
 // bare matches the logs of which no line has a header.
@@ -131,11 +117,10 @@ func TestHealthyLogs(t *testing.T) {
 	}
 	for _, name := range names {
 		opts := Options{Now: now, Local: time.UTC, Inputs: []Input{{Path: name}}}
-		if text, err := os.ReadFile(name); strings.HasSuffix(name, ".log") {
-			must(t, err)
-			_, tail, _ := bytes.Cut(text[len(text)/3:], []byte("\n"))
-			if bytes.Count(tail, []byte("\n")) > 3 {
-				opts.Inputs = append(opts.Inputs, Input{Kind: Stream, Reader: bytes.NewReader(tail)})
+		if text := testkit.Read(t, name); strings.HasSuffix(name, ".log") {
+			_, tail, _ := strings.Cut(text[len(text)/3:], "\n")
+			if strings.Count(tail, "\n") > 3 {
+				opts.Inputs = append(opts.Inputs, Input{Kind: Stream, Reader: strings.NewReader(tail)})
 			}
 		}
 		r := newReader(&opts, discover(opts.Inputs))

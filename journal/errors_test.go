@@ -2,7 +2,6 @@ package journal
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -10,8 +9,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
@@ -46,14 +44,8 @@ func TestErrorsOfDaemons(t *testing.T) {
 			`msg="RunPodSandbox for &PodSandboxMetadata{Name:<*>,Uid:<*>,Namespace:<*>,Attempt:<*>,} failed, error" error=
 `,
 	} {
-		t.Run(name, func(t *testing.T) {
-			text, err := os.ReadFile(filepath.Join("testdata/errors", name+".log"))
-			must(t, err)
-			got := failure.ReplaceAllString(readErrors(t, string(text)), "$1")
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Error(diff)
-			}
-		})
+		text := testkit.Read(t, "testdata/errors/"+name+".log")
+		testkit.Equal(t, name, want, failure.ReplaceAllString(readErrors(t, text), "$1"))
 	}
 }
 
@@ -101,11 +93,7 @@ func TestErrorsOf(t *testing.T) {
 			"",
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, readErrors(t, tt.text+"\n")); diff != "" {
-				t.Error(diff)
-			}
-		})
+		testkit.Equal(t, name, tt.want, readErrors(t, tt.text+"\n"))
 	}
 }
 
@@ -123,11 +111,8 @@ func TestErrorsGoOn(t *testing.T) {
 		"after a pause":           {group(0, 60, 100), group(160, 160, 200), 160},
 		"a pause in the new file": {group(0, 60, 100), group(110, 170, 200), 170},
 	} {
-		t.Run(name, func(t *testing.T) {
-			if tt.a.join(&tt.b); !tt.a.Since.Equal(*at(tt.want)) || !tt.a.Last.Equal(*at(200)) || tt.a.Count != 2 {
-				t.Errorf("%+v, since %s", tt.a, tt.a.Since)
-			}
-		})
+		tt.a.join(&tt.b)
+		testkit.Equal(t, name, ErrorGroup{Count: 2, First: at(0), Since: at(tt.want), Last: at(200)}, tt.a)
 	}
 	var text strings.Builder
 	for _, second := range []int{1, 2, 50, 55, 59} {
@@ -169,9 +154,7 @@ func TestTemplate(t *testing.T) {
 		{`{Name:web,Uid:a,Namespace:default,} desc = http: bad`, `{Name:<*>,Uid:<*>,Namespace:<*>,} desc = http: bad`},
 		{"a\x1b[31mb\x00c", "a[<*>c"},
 	} {
-		if got := template([]byte(tt.message)); got != tt.want {
-			t.Errorf("template(%q) = %q, want %q", tt.message, got, tt.want)
-		}
+		testkit.Equal(t, tt.message, tt.want, template([]byte(tt.message)))
 	}
 }
 
@@ -182,9 +165,7 @@ func FuzzTemplate(f *testing.F) {
 		f.Fatalf("%d files, %v", len(names), err)
 	}
 	for _, name := range names {
-		b, err := os.ReadFile(name)
-		must(f, err)
-		for line := range strings.Lines(string(b)) {
+		for line := range strings.Lines(testkit.Read(f, name)) {
 			f.Add([]byte(line))
 		}
 	}
@@ -210,11 +191,7 @@ func FuzzTemplate(f *testing.F) {
 // TestLongErrors reads records of a real kubelet 1.36.3 that are longer than what is kept of them, or have more than
 // one line: the words at the end say why.
 func TestLongErrors(t *testing.T) {
-	text, err := os.ReadFile("testdata/errors/long.log")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := readText(t, string(text), Options{everySync: true})
+	r := readText(t, testkit.Read(t, "testdata/errors/long.log"), Options{everySync: true})
 	end := func(s string) string { return s[max(0, len(s)-60):] }
 	var got []string
 	for _, c := range r.Signatures {
@@ -237,7 +214,5 @@ func TestLongErrors(t *testing.T) {
 		`MountFailed 665318526d8c45d016ea8a8ed") : unmount failed: exit status 32`,
 		`LogRotateFailed daa12a38e1/c/0.log.20261128-182548: operation not permitted"`,
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	testkit.Equal(t, "the ends of errors", want, got)
 }

@@ -1,15 +1,15 @@
 package journal
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // exportAll returns what Export hands over, by log.
@@ -24,10 +24,9 @@ func exportAll(t *testing.T, root string, since time.Time, most int64) (logs map
 // TestExport reads a real journal and what Export makes of it: both hold the same signatures.
 func TestExport(t *testing.T) {
 	file := smallJournal(t)
-	root := t.TempDir()
-	dir := filepath.Join(root, "var/log/journal/0123456789abcdef0123456789abcdef")
-	must(t, os.MkdirAll(dir, 0o755))
-	must(t, os.Rename(file, filepath.Join(dir, "system.journal")))
+	tree := testkit.NewTree(t)
+	root := tree.Root
+	must(t, os.Rename(file, tree.Path("var/log/journal/0123456789abcdef0123456789abcdef/system.journal")))
 	want, err := Read(t.Context(), Options{Inputs: []Input{{Kind: Root, Path: root}}})
 	must(t, err)
 	logs, err := exportAll(t, root, time.Time{}, 1<<20)
@@ -43,11 +42,7 @@ func TestExport(t *testing.T) {
 	}
 	got, err := Read(t.Context(), Options{Inputs: inputs})
 	must(t, err)
-	of := func(r *Report) string {
-		b, err := json.MarshalIndent([]any{r.Signatures, r.Episodes}, "", " ")
-		must(t, err)
-		return string(b)
-	}
+	of := func(r *Report) string { return testkit.JSON(t, []any{r.Signatures, r.Episodes}, " ") }
 	if diff := cmp.Diff(of(want), of(got)); diff != "" || len(got.Signatures) == 0 {
 		t.Errorf("signatures and episodes (-journal +export):\n%s", diff)
 	}
@@ -59,18 +54,13 @@ func TestExport(t *testing.T) {
 
 // TestExportText copies the end of text logs from a whole line on, and neither older nor compressed ones.
 func TestExportText(t *testing.T) {
-	root, now := t.TempDir(), time.Now()
-	dir := filepath.Join(root, "var/log")
-	must(t, os.MkdirAll(dir, 0o755))
-	for name, text := range map[string]string{
-		"syslog": strings.Repeat("Nov 22 10:00:00 n kubelet[1]: a\n", 3), "kubelet.log": "I1122 b\nI1122 no line feed",
-		"messages": "old\n", "auth.log": "secret\n", "syslog.1.gz": "\x1f\x8b\x08\x00packed",
-	} {
-		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
-	}
+	root, now := testkit.NewTree(t), time.Now()
+	root.Write("var/log/syslog", strings.Repeat("Nov 22 10:00:00 n kubelet[1]: a\n", 3),
+		"var/log/kubelet.log", "I1122 b\nI1122 no line feed", "var/log/messages", "old\n",
+		"var/log/auth.log", "secret\n", "var/log/syslog.1.gz", "\x1f\x8b\x08\x00packed")
 	old := now.Add(-2 * time.Hour)
-	must(t, os.Chtimes(filepath.Join(dir, "messages"), old, old))
-	got, err := exportAll(t, root, now.Add(-time.Hour), 40)
+	must(t, os.Chtimes(root.Path("var/log/messages"), old, old))
+	got, err := exportAll(t, root.Root, now.Add(-time.Hour), 40)
 	want := map[string]string{
 		"syslog.log": "Nov 22 10:00:00 n kubelet[1]: a\n", "kubelet.log": "I1122 b\nI1122 no line feed",
 	}

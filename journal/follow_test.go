@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // at writes an unhealthy line n seconds later, with the age grown as much.
@@ -81,8 +83,7 @@ func TestFollowFile(t *testing.T) {
 // of before.
 func TestFollowJournal(t *testing.T) {
 	path := smallJournal(t)
-	text, err := os.ReadFile(path)
-	must(t, err)
+	text := []byte(testkit.Read(t, path))
 	synctest.Test(t, func(t *testing.T) {
 		seen, end := followed(t, Options{Inputs: []Input{{Path: filepath.Dir(path)}}, Now: now})
 		text[24]++ // another file by its id

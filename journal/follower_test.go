@@ -1,11 +1,9 @@
 package journal
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"sync/atomic"
@@ -13,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // follower returns a Follower of a root, a pointer to its clock, and what fails the test unless a Report holds exactly
@@ -32,12 +30,7 @@ func follower(t *testing.T, root string) (f *Follower, clock *time.Time, same fu
 		}
 		want, err := Read(t.Context(), Options{Inputs: f.opts.Inputs, Since: since, Now: f.now, everySync: true})
 		must(t, err)
-		a, err := json.MarshalIndent(want, "", " ")
-		b, err2 := json.MarshalIndent(got, "", " ")
-		must(t, errors.Join(err, err2))
-		if diff := cmp.Diff(string(a), string(b)); diff != "" {
-			t.Fatalf("%s (-read again +followed):\n%s", step, diff)
-		}
+		testkit.Equal(t, step, testkit.JSON(t, want, " "), testkit.JSON(t, got, " "))
 		for i, e := range want.Episodes {
 			if !reflect.DeepEqual(e.Context, got.Episodes[i].Context) {
 				t.Errorf("%s: the surroundings of episode %d differ", step, i)
@@ -50,15 +43,14 @@ func follower(t *testing.T, root string) (f *Follower, clock *time.Time, same fu
 // TestFollower follows a journal from before there is one, over rotation and vacuum, and over each time that the window
 // is read again. TestSearchNext of package journalfile has one that grows.
 func TestFollower(t *testing.T) {
-	root := t.TempDir()
-	f, clock, same := follower(t, root)
+	root := testkit.NewTree(t)
+	f, clock, same := follower(t, root.Root)
 	if r, err := f.read(t.Context()); !errors.Is(err, ErrNoJournal) || r == nil {
 		t.Fatalf("without a journal: %v", err)
 	}
-	dir := filepath.Join(root, "var/log/journal/0123456789abcdef0123456789abcdef")
-	path, archive := filepath.Join(dir, "system.journal"), filepath.Join(dir, "system@1.journal")
-	text, err := os.ReadFile(smallJournal(t))
-	must(t, errors.Join(err, os.MkdirAll(dir, 0o700), os.WriteFile(path, text, 0o600)))
+	path := root.Path("var/log/journal/0123456789abcdef0123456789abcdef/system.journal")
+	archive, text := strings.Replace(path, "system", "system@1", 1), []byte(testkit.Read(t, smallJournal(t)))
+	must(t, os.WriteFile(path, text, 0o600))
 	*clock = time.Date(2023, 7, 3, 12, 2, 0, 0, time.UTC)
 	if r := same("the first report"); lines(r) != 16 {
 		t.Errorf("%d unhealthy records, want 16", lines(r))

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,7 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kdiag/kdiag/journal/signature"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 const unhealthyLine = `E1121 00:52:12.490297   30256 kubelet.go:2661] "Skipping pod synchronization" err="` +
@@ -27,10 +26,9 @@ const startLine = `I1121 00:41:09.113452    1042 server.go:527] "Attempting to s
 // put writes a file into a new folder.
 func put(t testing.TB, name, text string) string {
 	t.Helper()
-	name = filepath.Join(t.TempDir(), name)
-	dir := os.MkdirAll(filepath.Dir(name), 0o700)
-	must(t, errors.Join(dir, os.WriteFile(name, []byte(text), 0o600)))
-	return name
+	dir := testkit.NewTree(t)
+	dir.Write(name, text)
+	return dir.Path(name)
 }
 
 // readText reads a text with some options.
@@ -184,25 +182,5 @@ func TestMemoryKills(t *testing.T) {
 	want := []MemoryKill{{Cgroup: pod, Limit: pod, Task: "java", Count: 2}, {Cgroup: pod, Task: "java", Count: 1}}
 	if diff := cmp.Diff(want, r.MemoryKills); diff != "" || len(r.Signatures) != 1 {
 		t.Errorf("%s\n%+v", diff, r.Signatures)
-	}
-}
-
-// TestKilledInPod checks that a victim has its control group, which is named in another record than its end.
-func TestKilledInPod(t *testing.T) {
-	for cgroup, want := range map[string]bool{
-		"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1.slice/cri-containerd-0a.scope": true,
-		"/system.slice/docker.service": false,
-	} {
-		r := readText(t, "Nov 21 00:52:12 n1 kernel: oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=x,"+
-			"mems_allowed=0,oom_memcg="+cgroup+",task_memcg="+cgroup+",task=dockerd,pid=30123,uid=0\n"+
-			"Nov 21 00:52:12 n1 kernel: Memory cgroup out of memory: Killed process 30123 (dockerd) "+
-			"total-vm:9000000kB, anon-rss:2000000kB\n", Options{})
-		i := slices.IndexFunc(r.Signatures, func(c Count) bool { return c.Code == signature.OOMKill })
-		if i < 0 || len(r.Signatures[i].Subjects) != 1 {
-			t.Fatalf("%s: no victim among %+v", cgroup, r.Signatures)
-		}
-		if s := r.Signatures[i].Subjects[0]; s.InPod != want || s.Name != "dockerd" {
-			t.Errorf("%s: %+v", cgroup, s)
-		}
 	}
 }

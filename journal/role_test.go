@@ -3,6 +3,8 @@ package journal
 import (
 	"strings"
 	"testing"
+
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 func TestUnitRole(t *testing.T) {
@@ -17,9 +19,7 @@ func TestUnitRole(t *testing.T) {
 			`containerd-nydus-grpc.service|kubelet-csr-approver.service`,
 	} {
 		for name := range strings.SplitSeq(names, "|") {
-			if got := UnitRole(name); got != role {
-				t.Errorf("%q: %d, want %d", name, got, role)
-			}
+			testkit.Equal(t, name, role, UnitRole(name))
 		}
 	}
 }

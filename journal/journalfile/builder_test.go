@@ -12,6 +12,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"github.com/pierrec/lz4/v4"
 	"github.com/ulikunitz/xz"
+
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // builder writes journal files as journald lays them out, in every mode. systemd 252 itself only writes ZSTD.
@@ -249,13 +251,7 @@ func modes(entries int) map[string]*builder {
 	return all
 }
 
-// must ends a test or a benchmark that cannot go on.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = testkit.Must
 
 func (w *builder) log(i int) {
 	w.entry(t0+uint64(i)*1e6, 1, fmt.Sprintf("MESSAGE=record %d", i), "_SYSTEMD_UNIT=kubelet.service")

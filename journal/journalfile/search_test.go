@@ -11,9 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/kdiag/kdiag/crictl/safefile"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 const needle = "PLEG is not healthy"
@@ -77,18 +76,12 @@ func TestSearch(t *testing.T) {
 		w.save(t, path)
 		f := open(t, path)
 		all, _ := find(t, f, Query{})
-		if diff := cmp.Diff(w.lines, all); diff != "" {
-			t.Errorf("%s: all: %s", mode, diff)
-		}
+		testkit.Equal(t, mode+": all", w.lines, all)
 		want := slices.DeleteFunc(w.lines, func(l line) bool { return !pleg([]byte(l.Message)) })
 		got, stats := find(t, f, Query{Match: pleg})
 		slices.SortFunc(got, func(a, b line) int { return int(a.Realtime) - int(b.Realtime) })
-		if diff := cmp.Diff(want, got); diff != "" || len(want) != n/5 {
-			t.Errorf("%s: %d entries: %s", mode, len(want), diff)
-		}
-		if diff := cmp.Diff(Stats{Entries: n, Bytes: f.size, From: t0, To: t0 + (n-1)*1e6}, stats); diff != "" {
-			t.Errorf("%s: %s", mode, diff)
-		}
+		testkit.Equal(t, mode+": those with a text", want, got)
+		testkit.Equal(t, mode, Stats{Entries: n, Bytes: f.size, From: t0, To: t0 + (n-1)*1e6}, stats)
 	}
 }
 
@@ -134,9 +127,7 @@ func TestSearchClockStep(t *testing.T) {
 	}
 	want := slices.DeleteFunc(w.lines, func(l line) bool { return l.Realtime < since || l.Realtime >= until })
 	got, _ := find(t, openBytes(t, w.b), Query{Since: since, Until: until, Match: pleg})
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	testkit.Equal(t, "entries of the range", want, got)
 }
 
 func TestOpen(t *testing.T) {
@@ -178,26 +169,21 @@ func TestOpen(t *testing.T) {
 		if f.empty != tt.empty || tt.empty && (len(hits) > 0 || len(stats.Unreadable) != min(1, len(tt.content))) {
 			t.Errorf("%s: empty %v, %d entries, unreadable %v", tt.name, f.empty, len(hits), stats.Unreadable)
 		}
-		if err := f.Close(); err != nil {
-			t.Errorf("%s: %v", tt.name, err)
-		}
+		must(t, f.Close())
 	}
 }
 
 func TestFind(t *testing.T) {
-	dir := t.TempDir()
-	id := filepath.Join(dir, "00112233445566778899aabbccddeeff")
-	must(t, os.MkdirAll(filepath.Join(id, "deeper"), 0o755))
+	dir := testkit.NewTree(t)
+	id := dir.Path("00112233445566778899aabbccddeeff")
 	for i, name := range []string{"system.journal~", "deeper/not.journal", "../a.journal", "system.journal", "notes"} {
-		name = filepath.Join(id, name)
+		name = dir.Path(filepath.Join(filepath.Base(id), name))
 		when := time.Unix(1_000_000_000+int64(i), 0)
-		must(t, errors.Join(os.WriteFile(name, nil, 0o600), os.Chtimes(name, when, when)))
+		must(t, os.WriteFile(name, nil, 0o600), os.Chtimes(name, when, when))
 	}
-	got, err := Find(dir)
-	want := []string{id + "/system.journal~", dir + "/a.journal", id + "/system.journal"}
-	if diff := cmp.Diff(want, got); diff != "" || err != nil {
-		t.Error(err, diff)
-	}
+	got, err := Find(dir.Root)
+	must(t, err)
+	testkit.Equal(t, "found", []string{id + "/system.journal~", dir.Root + "/a.journal", id + "/system.journal"}, got)
 }
 
 // FuzzOpenSearch does with any bytes whatever can be done with a file. It must end, without a panic.

@@ -1,20 +1,18 @@
 package signature
 
 import (
-	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // TestCatalogue checks each entry, and that its example matches it.
 func TestCatalogue(t *testing.T) {
-	page, err := os.ReadFile("../../docs/causes.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := testkit.Read(t, "../../docs/causes.md")
 	markers := []Marker{"", Start, Stop, Restart, Error, Warning, Recovery}
 	seen := map[string]bool{}
 	m := NewMatcher()
@@ -31,7 +29,7 @@ func TestCatalogue(t *testing.T) {
 			t.Errorf("a field is missing, or out of form: %+v", s)
 		}
 		for _, c := range s.Implies {
-			if !strings.Contains(string(page), "\n## "+c+"\n") {
+			if !strings.Contains(page, "\n## "+c+"\n") {
 				t.Errorf("%s implies %s, which is not in docs/causes.md", s.Code, c)
 			}
 		}

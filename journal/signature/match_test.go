@@ -3,24 +3,20 @@ package signature
 import (
 	"bytes"
 	"fmt"
-	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // testLines returns the lines of a file of testdata that are not comments.
 func testLines(t testing.TB, name string) []string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+	lines := strings.Split(strings.TrimSuffix(testkit.Read(t, "testdata/"+name), "\n"), "\n")
 	return slices.DeleteFunc(lines, func(l string) bool { return strings.HasPrefix(l, "#") })
 }
 
@@ -37,9 +33,7 @@ func TestLines(t *testing.T) {
 			}
 			got := codes(m.Match([]byte(prefix+record), nil))
 			slices.Sort(got)
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("%s%s (-want +got)\n%s", prefix, record, diff)
-			}
+			testkit.Equal(t, prefix+record, want, got)
 		}
 	}
 }
@@ -72,9 +66,7 @@ func TestFacts(t *testing.T) {
 		if hits := NewMatcher().Match([]byte(lines[i]), nil); len(hits) > 0 {
 			got = facts(hits[0])
 		}
-		if diff := cmp.Diff(strings.TrimPrefix(lines[i+1], "\t"), got); diff != "" {
-			t.Errorf("%s (-want +got)\n%s", lines[i], diff)
-		}
+		testkit.Equal(t, lines[i], strings.TrimPrefix(lines[i+1], "\t"), got)
 	}
 }
 

@@ -2,31 +2,14 @@ package textlog
 
 import (
 	"bytes"
-	"io"
-	"os"
 	"path/filepath"
 	"testing"
 	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
-)
 
-// readAll returns all records of a text, read in one piece or byte by byte.
-func readAll(t *testing.T, b []byte, opts Options, bytewise bool) (all []Record, st Stats) {
-	t.Helper()
-	var in io.Reader = bytes.NewReader(b)
-	if bytewise {
-		in = iotest.OneByteReader(in)
-	}
-	st, err := Scan(t.Context(), in, opts, func(r *Record) bool {
-		kept := *r
-		kept.Raw, kept.Message = bytes.Clone(r.Raw), bytes.Clone(r.Message)
-		all = append(all, kept)
-		return true
-	})
-	must(t, err)
-	return all, st
-}
+	"github.com/kdiag/kdiag/internal/testkit"
+)
 
 // FuzzScan checks that the records do not depend on how a reader cuts the text, and that every line is counted.
 func FuzzScan(f *testing.F) {
@@ -35,9 +18,8 @@ func FuzzScan(f *testing.F) {
 		f.Fatalf("%d files, %v", len(files), err)
 	}
 	for _, file := range append(files, "testdata/prefixes.txt") {
-		b, err := os.ReadFile(file)
-		must(f, err)
-		f.Add(b[:min(len(b), 3000)])
+		text := []byte(testkit.Read(f, file))
+		f.Add(text[:min(len(text), 3000)])
 	}
 	f.Add(bytes.Repeat([]byte("0123456789 PLEG is not healthy "), 200))
 	for _, form := range []string{
@@ -59,8 +41,8 @@ func FuzzScan(f *testing.F) {
 			{Next: search().Next, Longest: len(needle), maxRecord: 512, SampleEvery: 2},
 			search(),
 		} {
-			whole, st := readAll(t, b, opts, false)
-			cut, _ := readAll(t, b, opts, true)
+			whole, st := scan(t, bytes.NewReader(b), opts)
+			cut, _ := scan(t, iotest.OneByteReader(bytes.NewReader(b)), opts)
 			if diff := cmp.Diff(whole, cut); diff != "" {
 				t.Fatalf("the chunks of the reader matter:\n%s", diff)
 			}

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // A script is a stream that is being written: each Read returns the next text; an empty one means that nothing was
@@ -51,14 +51,10 @@ func TestLive(t *testing.T) {
 		var got []string
 		opts := search()
 		opts.Live, opts.All = true, true
-		if _, err := Scan(t.Context(), &tt.in, opts, func(r *Record) bool {
+		all, _ := scan(t, &tt.in, opts)
+		for _, r := range all {
 			got = append(got, string(r.Message))
-			return true
-		}); err != nil {
-			t.Fatal(err)
 		}
-		if diff := cmp.Diff(tt.want, got); diff != "" {
-			t.Errorf("%s: (-want +got)\n%s", tt.name, diff)
-		}
+		testkit.Equal(t, tt.name, tt.want, got)
 	}
 }

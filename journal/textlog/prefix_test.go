@@ -2,23 +2,13 @@ package textlog
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/journal/klog"
 )
-
-// prefixes returns the lines of testdata/prefixes.txt, each followed by its facts.
-func prefixes(t testing.TB) []string {
-	t.Helper()
-	text, err := os.ReadFile("testdata/prefixes.txt")
-	must(t, err)
-	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")[1:]
-}
 
 // facts words the facts that a record states about itself.
 func facts(r *Record) string {
@@ -57,13 +47,15 @@ func stampText(s klog.Stamp) string {
 	return at.Format("01-02T15:04:05.999999")
 }
 
+// TestPrefixes checks testdata/prefixes.txt: lines, each followed by its facts.
 func TestPrefixes(t *testing.T) {
-	lines := prefixes(t)
+	lines := strings.Split(strings.TrimSuffix(testkit.Read(t, "testdata/prefixes.txt"), "\n"), "\n")[1:]
 	for i := 0; i+1 < len(lines); i += 2 {
 		var got []string
-		scan(t, lines[i]+"\n", Options{All: true}, func(r *Record) { got = append(got, "\t"+facts(r)) })
-		if diff := cmp.Diff(lines[i+1:i+2], got); diff != "" {
-			t.Errorf("%s: (-want +got)\n%s", lines[i], diff)
+		all, _ := scan(t, strings.NewReader(lines[i]+"\n"), Options{All: true})
+		for _, r := range all {
+			got = append(got, "\t"+facts(&r))
 		}
+		testkit.Equal(t, lines[i], lines[i+1:i+2], got)
 	}
 }

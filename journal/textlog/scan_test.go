@@ -3,18 +3,17 @@ package textlog
 import (
 	"bytes"
 	"compress/gzip"
-	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/zstd"
 	"github.com/ulikunitz/xz"
+
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 const line = "E0703 19:59:01.292918 1946644 kubelet.go:1879] skipping pod synchronization - PLEG is not healthy: " +
@@ -27,21 +26,20 @@ func search() Options {
 	return Options{Next: func(b []byte) int { return bytes.Index(b, []byte(needle)) }, Longest: len(needle)}
 }
 
-// scan scans a text, and passes on the records.
-func scan(t testing.TB, text string, opts Options, take func(*Record)) Stats {
+// scan returns all records of a text.
+func scan(t testing.TB, in io.Reader, opts Options) (all []Record, st Stats) {
 	t.Helper()
-	st, err := Scan(t.Context(), strings.NewReader(text), opts, func(r *Record) bool { take(r); return true })
+	st, err := Scan(t.Context(), in, opts, func(r *Record) bool {
+		kept := *r
+		kept.Raw, kept.Message = bytes.Clone(r.Raw), bytes.Clone(r.Message)
+		all = append(all, kept)
+		return true
+	})
 	must(t, err)
-	return st
+	return all, st
 }
 
-// must ends a test that cannot go on.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = testkit.Must
 
 // TestDamagedCompression reads packed text of which the end is missing.
 func TestDamagedCompression(t *testing.T) {
@@ -55,12 +53,11 @@ func TestDamagedCompression(t *testing.T) {
 		w, err := pack(&packed)
 		must(t, err)
 		_, err = io.WriteString(w, text)
-		must(t, errors.Join(err, w.Close()))
-		found := 0
-		st := scan(t, packed.String()[:packed.Len()*3/4], search(), func(*Record) { found++ })
-		if found != 1 || st.Bytes < 1<<20 || st.Bytes >= 4<<20 || len(st.Truncated) != 1 ||
+		must(t, err, w.Close())
+		found, st := scan(t, io.LimitReader(&packed, int64(packed.Len()*3/4)), search())
+		if len(found) != 1 || st.Bytes < 1<<20 || st.Bytes >= 4<<20 || len(st.Truncated) != 1 ||
 			st.Truncated[0].Bytes != -1 || st.Compression != format {
-			t.Errorf("%s: %d records, %+v", format, found, st)
+			t.Errorf("%s: %d records, %+v", format, len(found), st)
 		}
 	}
 }
@@ -114,36 +111,32 @@ func TestOddText(t *testing.T) {
 	} {
 		opts := search()
 		opts.All = tt.all
-		pleg, records := 0, 0
-		st := scan(t, tt.in, opts, func(r *Record) {
-			records++
+		pleg := 0
+		records, st := scan(t, strings.NewReader(tt.in), opts)
+		for _, r := range records {
 			pleg += bytes.Count(r.Message, []byte(needle))
-		})
-		got := fmt.Sprint(pleg, records, st.Unparsed, len(st.Truncated), st.HeaderYear)
-		if got != tt.want {
-			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
 		}
+		got := fmt.Sprint(pleg, len(records), st.Unparsed, len(st.Truncated), st.HeaderYear)
+		testkit.Equal(t, tt.name, tt.want, got)
 	}
 }
 
 func TestFiles(t *testing.T) {
-	dir := t.TempDir()
+	tree := testkit.NewTree(t)
 	for _, name := range []string{
 		"kubelet.log", "kubelet.log.1", "kubelet.log.2.gz", "kubelet.log.10.gz", "syslog", "syslog-20261119.gz",
 		"syslog-20261120", "k.log.INFO.20261121-120000.123", "k.log.INFO.20261120-120000.99", "c/0.log",
 		"c/0.log.20261120-100000", "journal/a.journal", "readme.md", ".hidden", "wtmp-20261120", "x.tar.gz",
 	} {
-		path := filepath.Join(dir, name)
-		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		must(t, os.WriteFile(path, []byte(line), 0o644))
+		tree.Write(name, line)
 	}
-	must(t, os.Symlink("k.log.INFO.20261121-120000.123", filepath.Join(dir, "k.INFO")))
-	must(t, syscall.Mkfifo(filepath.Join(dir, "pipe.log"), 0o644))
-	must(t, os.Symlink("pipe.log", filepath.Join(dir, "link.log")))
-	got, err := Files(dir)
+	tree.Link("k.INFO", "k.log.INFO.20261121-120000.123")
+	must(t, syscall.Mkfifo(tree.Path("pipe.log"), 0o644))
+	tree.Link("link.log", "pipe.log")
+	got, err := Files(tree.Root)
 	must(t, err)
 	for i := range got {
-		got[i], _ = filepath.Rel(dir, got[i])
+		got[i], _ = filepath.Rel(tree.Root, got[i])
 	}
 	want := []string{
 		"c/0.log.20261120-100000", "c/0.log",
@@ -151,10 +144,8 @@ func TestFiles(t *testing.T) {
 		"kubelet.log.10.gz", "kubelet.log.2.gz", "kubelet.log.1", "kubelet.log",
 		"syslog-20261119.gz", "syslog-20261120", "syslog",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
-	}
-	if _, err := Files(filepath.Join(dir, "none")); err == nil {
+	testkit.Equal(t, "files", want, got)
+	if _, err := Files(tree.Root + "/none"); err == nil {
 		t.Error("no error for a directory that is not there")
 	}
 }
