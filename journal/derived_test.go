@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"compress/gzip"
 	"errors"
+	"fmt"
 	"io"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/zstd"
@@ -23,21 +23,8 @@ import (
 
 // fold breaks lines at a width in characters, as a terminal does.
 func fold(text string, width int) string {
-	var out strings.Builder
-	for line := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
-		for {
-			i, chars := 0, 0
-			for i < len(line) && chars < width {
-				_, size := utf8.DecodeRuneInString(line[i:])
-				i, chars = i+size, chars+1
-			}
-			out.WriteString(line[:i] + "\n")
-			if line = line[i:]; line == "" {
-				break
-			}
-		}
-	}
-	return out.String()
+	rows := regexp.MustCompile(fmt.Sprintf("(?m).{1,%d}|^$", width))
+	return strings.Join(rows.FindAllString(text, -1), "\n")
 }
 
 // packed returns a text packed by gzip, zstd or xz.

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,27 +31,18 @@ func damageable(entries int) []byte {
 	return w.b
 }
 
+// marked matches a record of damageable.
+var marked = regexp.MustCompile(`MESSAGE=<(\d{6})[^<>\x00]*` + needle + `[^<>\x00]*(\d{6})>`)
+
 // intact returns the records that stand whole in the raw bytes, without looking at any object.
 func intact(b []byte) map[int]bool {
 	found := map[int]bool{}
-	mark := []byte("MESSAGE=<")
-	for at := 0; ; {
-		n := bytes.Index(b[at:], mark)
-		if n < 0 {
-			return found
-		}
-		at += n + len(mark)
-		text := b[at:min(len(b), at+600)]
-		end := bytes.IndexByte(text, '>')
-		if end < 0 || !bytes.Contains(text[:end], []byte(needle)) || bytes.IndexByte(text[:end], 0) >= 0 {
-			continue
-		}
-		first, err1 := strconv.Atoi(string(text[:6]))
-		last, err2 := strconv.Atoi(string(text[end-6 : end]))
-		if err1 == nil && err2 == nil && first == last {
-			found[first] = true
+	for _, m := range marked.FindAllSubmatch(b, -1) {
+		if i, err := strconv.Atoi(string(m[1])); err == nil && bytes.Equal(m[1], m[2]) {
+			found[i] = true
 		}
 	}
+	return found
 }
 
 func TestDamage(t *testing.T) {
