@@ -104,14 +104,11 @@ func TestFleetOutcomes(t *testing.T) {
 			}), "--logs", 2, "UNKNOWN  prod-eu  log of 2 nodes not read (a and b): forbidden: it takes the right to get", "",
 		},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			args := append([]string{"fleet", "--kubeconfig", tt.config}, strings.Fields(tt.flags)...)
-			out := kdiag(t.Context(), args...)
-			if out.code != tt.code || !strings.HasPrefix(out.stdout, tt.stdout) || tt.stdout == "" && out.stdout != "" ||
-				!strings.Contains(out.stderr, tt.stderr) || (tt.stderr == "") != (out.stderr == "") {
-				t.Errorf("%+v", out)
-			}
-		})
+		out := kdiag(t.Context(), append([]string{"fleet", "--kubeconfig", tt.config}, strings.Fields(tt.flags)...)...)
+		if out.code != tt.code || !strings.HasPrefix(out.stdout, tt.stdout) || tt.stdout == "" && out.stdout != "" ||
+			!strings.Contains(out.stderr, tt.stderr) || (tt.stderr == "") != (out.stderr == "") {
+			t.Errorf("%s: %+v", tt.name, out)
+		}
 	}
 }
 
@@ -179,15 +176,9 @@ func agentCluster(t *testing.T, age time.Duration) (flags []string, answers map[
 			t.Fatal(o)
 		}
 	})
-	lines := strings.Split(strings.ReplaceAll(report.stdout, `"simulated"`, `"flag"`), "\n")
-	for i, line := range lines {
-		switch {
-		case strings.HasPrefix(line, `  "generatedAt"`):
-			lines[i] = `  "generatedAt": "` + time.Now().Add(-age).UTC().Format(time.RFC3339) + `",`
-		case strings.HasPrefix(line, `  "host"`):
-			lines[i] = `  "host": "n1.example",`
-		}
-	}
+	report.stdout = strings.ReplaceAll(report.stdout, `"simulated"`, `"flag"`)
+	doc := *decode[map[string]any](t, report)
+	doc["generatedAt"], doc["host"] = time.Now().Add(-age).UTC().Format(time.RFC3339), "n1.example"
 	history, data := testkit.Read(t, "../render/testdata/history.json"), testkit.Read(t, archive)
 	past := strings.ReplaceAll(history, "2026-11-23T", "2026-11-20T")
 	list := fmt.Sprintf(`{"apiVersion":"kdiag/v1","kind":"CaptureList","command":"kdiag agent","host":"n1.example",
@@ -195,7 +186,7 @@ func agentCluster(t *testing.T, age time.Duration) (flags []string, answers map[
 {"name":%q,"at":"2026-11-23T15:05:12Z","cause":"RuntimeHung","bytes":%d},
 {"name":%q,"at":"2026-11-23T14:05:12Z","cause":"ListHang","bytes":3}]}`, newer, len(data), older)
 	answers = map[string]any{
-		"/api/v1/pods": agentPods, agent + "report": strings.Join(lines, "\n"),
+		"/api/v1/pods": agentPods, agent + "report": doc,
 		agent + "history": past, agent + "captures/": list,
 		agent + "captures/" + older: "bad",
 		agent + "captures/" + newer: func(w http.ResponseWriter, r *http.Request) {
@@ -215,53 +206,40 @@ func TestFleetRemote(t *testing.T) {
 	flags, answers := agentCluster(t, 10*time.Second)
 	old, _ := agentCluster(t, 12*time.Minute)
 	t.Chdir(t.TempDir())
-	for _, tt := range []struct {
-		args, flags    []string
-		code           int
-		stdout, absent string
-		stderr         string
-	}{
-		{
-			[]string{"fleet", "report", "n1"}, flags, 1, "UNHEALTHY  n1.example  InspectHang: ", "old: the agent", "",
-		},
-		{[]string{"fleet", "report", "n1"}, flags, 1, "\nMore: kdiag fleet report n1 --kubeconfig ", "runtime-endpoint", ""},
-		{[]string{"fleet", "report", "n1"}, old, 1, "Note: this report is 12m", "", ""},
-		{[]string{"fleet", "report", "n1", "-o", "brief"}, old, 1, "UNHEALTHY InspectHang: ", "", "report is 12m"},
-		{[]string{"fleet", "history", "n1", "--since", "-24h"}, flags, 1, "RECOVERED  node-7  RuntimeHung from ", "", ""},
-		{[]string{"fleet", "history", "n1"}, flags, 1, "--capture 20261123T140530Z-RuntimeHung.tar.zst", " --from ", ""},
-		{[]string{"fleet", "bundle", "n1", "--list"}, flags, 0, "2 archives  n1.example\n\nCAPTURED  ", "", ""},
-		{[]string{"fleet", "bundle", "n1", "--capture", older}, flags, 2, "", "", older + " arrived damaged: "},
-		{[]string{"fleet", "bundle", "n1", "--capture", "../" + newer}, flags, 2, "", "", "has no such archive"},
-		{[]string{"fleet", "report", ""}, flags, 2, "", "", "an argument is empty"},
-		{[]string{"fleet", "bundle", "n1"}, flags, 0, "WRITTEN  " + newer, "", ""},
-		{[]string{"fleet", "bundle", "n1"}, flags, 2, "", "", newer + " is there already"},
-		{[]string{"fleet", "bundle", "n1", "-"}, flags, 0, "\x28\xb5\x2f\xfd", "WRITTEN", "WRITTEN"},
-	} {
-		o := kdiag(t.Context(), append(tt.args, tt.flags...)...)
-		if o.code != tt.code || !strings.Contains(o.stdout, tt.stdout) || !strings.Contains(o.stderr, tt.stderr) ||
-			tt.absent != "" && strings.Contains(o.stdout, tt.absent) || tt.stderr == "" && o.stderr != "" {
-			t.Errorf("%v: %+v", tt.args, o)
+	run := func(args string, flags []string, code int, stdout, absent, stderr string) {
+		t.Helper()
+		o := kdiag(t.Context(), append(strings.Split("fleet "+args, " "), flags...)...)
+		if o.code != code || !strings.Contains(o.stdout, stdout) || !strings.Contains(o.stderr, stderr) ||
+			absent != "" && strings.Contains(o.stdout, absent) || stderr == "" && o.stderr != "" {
+			t.Errorf("%s: %+v", args, o)
 		}
 	}
+	run("report n1", flags, 1, "UNHEALTHY  n1.example  InspectHang: ", "old: the agent", "")
+	run("report n1", flags, 1, "\nMore: kdiag fleet report n1 --kubeconfig ", "runtime-endpoint", "")
+	run("report n1", old, 1, "Note: this report is 12m", "", "")
+	run("report n1 -o brief", old, 1, "UNHEALTHY InspectHang: ", "", "report is 12m")
+	run("history n1 --since -24h", flags, 1, "RECOVERED  node-7  RuntimeHung from ", "", "")
+	run("history n1", flags, 1, "--capture 20261123T140530Z-RuntimeHung.tar.zst", " --from ", "")
+	run("bundle n1 --list", flags, 0, "2 archives  n1.example\n\nCAPTURED  ", "", "")
+	run("bundle n1 --capture "+older, flags, 2, "", "", older+" arrived damaged: ")
+	run("bundle n1 --capture ../"+newer, flags, 2, "", "", "has no such archive")
+	run("report ", flags, 2, "", "", "an argument is empty") // and not one that is missing
+	run("bundle n1", flags, 0, "WRITTEN  "+newer, "", "")
+	run("bundle n1", flags, 2, "", "", newer+" is there already")
+	run("bundle n1 -", flags, 0, "\x28\xb5\x2f\xfd", "WRITTEN", "WRITTEN")
 	if o := kdiag(t.Context(), "node", "--from", newer, "-o", "brief"); !strings.HasPrefix(o.stdout, "HEALTHY ") {
 		t.Errorf("the archive that was fetched: %+v", o)
 	}
 	// A name that is a path must not become one here.
 	list := answers[agent+"captures/"]
 	answers[agent+"captures/"] = `{"kind":"CaptureList","captures":[{"name":"../x","bytes":3}]}`
-	if o := kdiag(t.Context(), append(flags, "fleet", "bundle", "n1")...); o.code != 2 ||
-		!strings.Contains(o.stderr, "has no such archive") {
-		t.Errorf("a path: %+v", o)
-	}
+	run("bundle n1", flags, 2, "", "", "has no such archive")
 	answers[agent+"captures/"] = list
 	answers[agent+"captures/"+newer] = func(w http.ResponseWriter, _ *http.Request) { // ends early
 		w.Header().Set("Content-Length", "1000000")
 		_, _ = w.Write([]byte("begun"))
 	}
-	if o := kdiag(t.Context(), append(flags, "fleet", "bundle", "n1", "new")...); o.code != 2 ||
-		!strings.Contains(o.stderr, "does not answer") {
-		t.Errorf("a transfer that ends early: %+v", o)
-	}
+	run("bundle n1 new", flags, 2, "", "", "does not answer")
 	left, err := os.ReadDir(".")
 	must(t, err)
 	if len(left) != 1 || left[0].Name() != newer {
@@ -371,19 +349,14 @@ func serving(t *testing.T, handle http.HandlerFunc) (kubeconfig string) {
 	t.Helper()
 	server := httptest.NewServer(handle)
 	t.Cleanup(server.Close)
-	return writeKubeconfig(t, server.URL)
-}
-
-func writeKubeconfig(t *testing.T, server string) (file string) {
-	t.Helper()
-	file = filepath.Join(t.TempDir(), "kubeconfig")
+	file := filepath.Join(t.TempDir(), "kubeconfig")
 	must(t, os.WriteFile(file, fmt.Appendf(nil, `apiVersion: v1
 kind: Config
 clusters: [{name: c, cluster: {server: %q}}]
 users: [{name: u, user: {token: t}}]
 contexts: [{name: prod-eu, context: {cluster: c, user: u}}]
 current-context: prod-eu
-`, server), 0o600))
+`, server.URL), 0o600))
 	return file
 }
 

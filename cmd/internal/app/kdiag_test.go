@@ -25,7 +25,6 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/upload/uploadtest"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
@@ -93,15 +92,6 @@ func decode[T any](t *testing.T, o outcome) *T {
 		t.Fatalf("more than one document on stdout:\n%s", o.stdout)
 	}
 	return &doc
-}
-
-// codes returns the codes of a report's causes, in their order.
-func codes(r *checks.Report) []string {
-	var list []string
-	for _, c := range r.Causes {
-		list = append(list, c.Code)
-	}
-	return list
 }
 
 // sequence returns what of the list is wanted, in the order in which it is wanted, as far as it is there.

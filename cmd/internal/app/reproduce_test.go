@@ -100,9 +100,9 @@ func TestScenarios(t *testing.T) {
 				}
 				got := kdiag("pleg", "--simulate", s.Name, "-o", "json")
 				r := decode[checks.Report](t, got)
-				first := append(codes(r), "")[0]
+				first := append(r.Causes, checks.Cause{})[0].Code
 				if r.Status != status || first != s.Cause || got.code != code || got.stderr != "" {
-					t.Errorf("%s %v, want %s first; exit code %d, %s", r.Status, codes(r), s.Cause, got.code, got.stderr)
+					t.Errorf("%s %+v, want %s first; exit code %d, %s", r.Status, r.Causes, s.Cause, got.code, got.stderr)
 				}
 			})
 		})
