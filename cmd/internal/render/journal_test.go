@@ -61,20 +61,6 @@ func instant(t testing.TB, text string) time.Time {
 	return at
 }
 
-// journalReports are one incident; three that return; relists that fail at the end; none; nothing read; records
-// without a time; a broken node without an incident.
-func journalReports(t testing.TB) map[string]*journal.Report {
-	return map[string]*journal.Report{
-		"journal-frozen":   readLog(t, "real/kubelet-1.36-containerd-frozen.log.zst", ""),
-		"journal-flapping": readLog(t, "derived/d01-short.log", ""),
-		"journal-failing":  readLog(t, "kubelet/unsupported.log", "2026-11-22T01:23:24Z"),
-		"journal-clear":    readLog(t, "corpus/007-k8s45419-zihaoyu-decoy-ignoring-events.log", ""),
-		"journal-denied":   readLog(t, "no-such.log", ""),
-		"journal-timeless": readLog(t, "corpus/025-containerd5274-bare.log", ""),
-		"journal-broken":   readLog(t, "corpus/033-ghfile14970692672-cgroup-fatal.log", ""),
-	}
-}
-
 func journalPage(t testing.TB, r *journal.Report) string {
 	t.Helper()
 	var b strings.Builder
@@ -161,21 +147,19 @@ func TestTicks(t *testing.T) {
 		{"no length", "2026-11-21T08:00:00Z", "2026-11-21T08:00:00Z", 60, ""},
 		{"ages", "1026-11-21T08:00:00Z", "2026-11-21T08:00:00Z", 20, ""},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			from, to := instant(t, tt.from), instant(t, tt.to)
-			c := calendarOf(&journal.Report{From: &from, To: &to, Zone: from.Location()})
-			var labels []string
-			for _, tick := range c.ticks(from, to, tt.width) {
-				if tick.at.Before(from) || tick.at.After(to) {
-					t.Errorf("a tick at %v", tick.at)
-				}
-				labels = append(labels, tick.label)
+		from, to := instant(t, tt.from), instant(t, tt.to)
+		c := calendarOf(&journal.Report{From: &from, To: &to, Zone: from.Location()})
+		var labels []string
+		for _, tick := range c.ticks(from, to, tt.width) {
+			if tick.at.Before(from) || tick.at.After(to) {
+				t.Errorf("%s: a tick at %v", tt.name, tick.at)
 			}
-			got := strings.Join(labels, " ")
-			if got != tt.want && tt.name != "ages" || len(labels) > 400 {
-				t.Errorf("%d ticks %.400s, want %s", len(labels), got, tt.want)
-			}
-		})
+			labels = append(labels, tick.label)
+		}
+		got := strings.Join(labels, " ")
+		if got != tt.want && tt.name != "ages" || len(labels) > 400 {
+			t.Errorf("%s: %d ticks %.400s, want %s", tt.name, len(labels), got, tt.want)
+		}
 	}
 }
 
