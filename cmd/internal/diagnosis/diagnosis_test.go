@@ -132,9 +132,7 @@ func TestWatchDumps(t *testing.T) {
 	}()
 	node, err := w.Observe(t.Context(), false)
 	must(t, err)
-	if got := node.Facts.Limits.RPCTimeout; got != 10*time.Second {
-		t.Errorf("the facts have an RPC timeout of %v, not that of the flags", got)
-	}
+	testkit.Equal(t, "the RPC timeout of the flags", 10*time.Second, node.Facts.Limits.RPCTimeout)
 	again, err := w.Observe(t.Context(), false)
 	must(t, err)
 	if s := node.Facts.LogStacks; s == nil || len(s.Known) == 0 || s != again.Facts.LogStacks {
@@ -271,15 +269,12 @@ func open(t *testing.T, name string) *archive.Archive {
 }
 
 // from reads a bundle as kdiag node --from does.
-func from(t *testing.T, name, output string) string {
+func from(t *testing.T, name, output string) (text string, err error) {
 	t.Helper()
 	var out bytes.Buffer
-	err := Report(t.Context(), elsewhere(&out), &cli.Flags{From: name, Output: output, Timeout: time.Minute},
+	err = Report(t.Context(), elsewhere(&out), &cli.Flags{From: name, Output: output, Timeout: time.Minute},
 		Request{Command: "node"}, render.Node)
-	if err != nil && err.Error() != "" {
-		t.Fatal(err)
-	}
-	return out.String()
+	return out.String(), err
 }
 
 // TestFromGivesTheSameVerdict packs the facts of every recorded case and judges them out of the bundle.
@@ -296,8 +291,9 @@ func TestFromGivesTheSameVerdict(t *testing.T) {
 			want := judge.NewReport(checks.Header{}, &in)
 			for _, level := range []redact.Level{redact.Standard, redact.Strict} {
 				name := pack(t, level, append(collect.Names(&in), "node-7"), map[string]string{bundle.FactsName: text})
+				printed, _ := from(t, name, "json") // the error is an exit code
 				var got checks.Report
-				must(t, json.Unmarshal([]byte(from(t, name, "json")), &got))
+				must(t, json.Unmarshal([]byte(printed), &got))
 				testkit.Equal(t, string(level), essence(want), essence(&got))
 				if (got.Host == "node-7") != (level == redact.Standard) || !got.GeneratedAt.Equal(in.Now.Truncate(time.Second)) ||
 					!strings.HasPrefix(got.Notes[0], "captured 2026-03-14T03:09:26Z in x.tar.zst") {
@@ -340,12 +336,9 @@ func TestFromForged(t *testing.T) {
 		`{"Measurement": {"Containers": {"Containers": [{}]}, "Sandboxes": {"Sandboxes": [{}]}}}`, "{}", "null", "[]", "{",
 		`{"Now": "x"}`,
 	} {
-		var out bytes.Buffer
-		flags := &cli.Flags{From: pack(t, redact.Standard, nil, map[string]string{bundle.FactsName: text}), Output: "text"}
-		flags.Timeout = time.Minute
-		err := Report(t.Context(), elsewhere(&out), flags, Request{}, render.Node)
-		if code, _, _ := cli.ExitCode(err); code != cli.ExitUnknown || out.Len() == 0 && err.Error() == "" {
-			t.Errorf("%s: exit code %d, %v\n%s", text, code, err, out.String())
+		out, err := from(t, pack(t, redact.Standard, nil, map[string]string{bundle.FactsName: text}), "text")
+		if code, _, _ := cli.ExitCode(err); code != cli.ExitUnknown || out == "" && err.Error() == "" {
+			t.Errorf("%s: exit code %d, %v\n%s", text, code, err, out)
 		}
 	}
 }
@@ -355,7 +348,8 @@ func TestFromReport(t *testing.T) {
 	const report = `{"kind": "Report", "status": "unhealthy", "host": "node-7", "causes": [{"code": "RuntimeHung",
 		"summary": "it hangs", "nextSteps": [{"why": "x", "command": "reboot"}]}], "nextSteps": [{"command": "reboot"}]}`
 	name := pack(t, redact.Standard, nil, map[string]string{bundle.FactsName: `{"Now": `, bundle.ReportName: report})
-	if text := from(t, name, "text"); strings.Contains(text, "reboot") || !strings.Contains(text, "node-7  RuntimeHung") ||
+	text, _ := from(t, name, "text")
+	if strings.Contains(text, "reboot") || !strings.Contains(text, "node-7  RuntimeHung") ||
 		!strings.Contains(text, "facts.json: it is cut off") || !strings.Contains(text, "as it was reported there") {
 		t.Error(text)
 	}
