@@ -46,9 +46,7 @@ func TestDestination(t *testing.T) {
 			text, _ := os.ReadFile(filepath.Join(filepath.Dir(name), file.Name()))
 			got += fmt.Sprint(info.Mode(), " ", string(text))
 		}
-		if got != tt.want {
-			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
-		}
+		testkit.Equal(t, tt.name, tt.want, got)
 	}
 }
 
@@ -64,9 +62,7 @@ func TestImage(t *testing.T) {
 		"v1.2.4-SNAPSHOT-1c18a596":             "",
 	} {
 		version = v
-		if got := Image(); got != want {
-			t.Errorf("%s: %q, want %q", v, got, want)
-		}
+		testkit.Equal(t, v, want, Image())
 	}
 }
 
@@ -80,12 +76,8 @@ func TestNamed(t *testing.T) {
 		"scp $(command -v kdiag) a:/tmp/":                "scp $(command -v kubectl-kdiag) a:/tmp/",
 		"ssh a sudo /tmp/kdiag":                          "ssh a sudo /tmp/kubectl-kdiag",
 	} {
-		if got := (Env{Plugin: true}).Named(text); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
-		if got := (Env{}).Named(text); got != text {
-			t.Errorf("%q, want %q", got, text)
-		}
+		testkit.Equal(t, "as a plugin", want, Env{Plugin: true}.Named(text))
+		testkit.Equal(t, "as kdiag", text, Env{}.Named(text))
 	}
 }
 
@@ -105,13 +97,8 @@ func TestParseWhen(t *testing.T) {
 		"-15m":                          "2026-11-21T02:57:09+08:00",
 	} {
 		got, err := parseWhen(text, threeAtNight())
-		if err != nil {
-			t.Errorf("%q: %v", text, err)
-			continue
-		}
-		if s := got.Format(time.RFC3339Nano); s != want {
-			t.Errorf("%q is %s, want %s", text, s, want)
-		}
+		must(t, err)
+		testkit.Equal(t, text, want, got.Format(time.RFC3339Nano))
 	}
 	for _, text := range []string{
 		"", "soon", "-1d", "03:12:09", "--5m", "25:00", "-99999999h", "2026-11-20 19:12:09 CET",

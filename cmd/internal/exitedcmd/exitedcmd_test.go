@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/kdiag/kdiag/crictl/gc"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 func TestDone(t *testing.T) {
@@ -22,8 +23,6 @@ func TestDone(t *testing.T) {
 		{"one log left", gc.Result{Removed: 2, LogsLeft: []gc.Failed{{ID: "a"}}}, 2, false},
 		{"one left", gc.Result{Removed: 1, Left: 1}, 2, false},
 	} {
-		if got := done(tt.result, tt.planned); got != tt.want {
-			t.Errorf("%s: %t, want %t", tt.name, got, tt.want)
-		}
+		testkit.Equal(t, tt.name, tt.want, done(tt.result, tt.planned))
 	}
 }

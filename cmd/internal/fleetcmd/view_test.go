@@ -99,8 +99,7 @@ func TestCommand(t *testing.T) {
 		{false, "kdiag explain RuntimeDown", "kdiag explain RuntimeDown"},
 	} {
 		v := testView()
-		if v.env.Plugin = tt.plugin; v.command(tt.line) != tt.want {
-			t.Errorf("plugin %v: %s, want %s", tt.plugin, v.command(tt.line), tt.want)
-		}
+		v.env.Plugin = tt.plugin
+		testkit.Equal(t, tt.line, tt.want, v.command(tt.line))
 	}
 }

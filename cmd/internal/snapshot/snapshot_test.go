@@ -28,10 +28,10 @@ func TestSnapshotHung(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hung, _ := fake.Builtin("runtime-hung")
 		dialer := faketest.Serve(t, hung)
-		client, err := crictl.Dial("unix:///run/cri.sock", crictl.Options{RPCTimeout: time.Minute, Dialer: dialer})
+		const url = "unix:///run/cri.sock"
+		client, err := crictl.Dial(url, crictl.Options{RPCTimeout: time.Minute, Dialer: dialer})
 		must(t, err)
 		defer client.Close()
-		const url = "unix:///run/cri.sock"
 		k := &connection.Connection{Client: client, Socket: url, Endpoint: crictl.Endpoint{URL: url}}
 		env := cli.Env{Root: t.TempDir(), Now: time.Now, Sockets: cli.Sockets{Dial: dialer}}
 		start := time.Now()

@@ -41,9 +41,8 @@ func TestShortFlags(t *testing.T) {
 			testkit.Must(t, cmd.ParseFlags(tt.args), opts.check(cmd, nil))
 			got, _, err := syncloop.LoadKubelet("", opts.kubelet)
 			testkit.Must(t, err)
-			if diff := cmp.Diff(tt.gates, got.FeatureGates); diff != "" || int(got.Logging.Verbosity) != tt.verbosity {
-				t.Errorf("verbosity %d, gates:\n%s", got.Logging.Verbosity, diff)
-			}
+			testkit.Equal(t, "gates", tt.gates, got.FeatureGates)
+			testkit.Equal(t, "verbosity", tt.verbosity, int(got.Logging.Verbosity))
 		})
 	}
 }
