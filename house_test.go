@@ -98,6 +98,7 @@ func TestImports(t *testing.T) {
 		{"journal", "crictl/deadline crictl/safefile journal"},
 		{"journal/textlog", "journal/klog"},
 		{"plegbench/syncloop", "crictl/kubeletconfig crictl/remote plegbench/syncloop"},
+		{"plegbench/syncloop/looptest", "internal/testkit"},
 		{"plegbench/syncloop/reproduce", "crictl/fake crictl/fault crictl/remote plegbench/syncloop"},
 		{
 			"plegbench/syncloop/kuberuntime",

@@ -21,7 +21,7 @@ import (
 
 	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/crictl/fake/faketest"
-	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // newClient returns a client of a runtime in this process.
@@ -29,7 +29,7 @@ func newClient(t *testing.T, opts Options, s fake.Scenario) *Client {
 	t.Helper()
 	opts.Dialer = faketest.Serve(t, s)
 	c, err := Dial("/run/fake.sock", opts)
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -66,7 +66,7 @@ func TestCallOutcomes(t *testing.T) {
 			want: Internal, err: `a\x1b\n` + strings.Repeat("ä", 99),
 		},
 	} {
-		looptest.Bubble(t, tc.name, func(t *testing.T) {
+		testkit.Bubble(t, tc.name, func(t *testing.T) {
 			var late []time.Duration
 			start := time.Now()
 			tc.fault.RPC = "Version"
@@ -120,7 +120,7 @@ func TestDialOutcomes(t *testing.T) {
 		{"backlogged", fails(unix.EAGAIN), DeadlineExceeded, "deadline", time.Second},
 		{"accepts and sends nothing", silent, DeadlineExceeded, "deadline", time.Second},
 	} {
-		looptest.Bubble(t, tc.name, func(t *testing.T) {
+		testkit.Bubble(t, tc.name, func(t *testing.T) {
 			c := newClient(t, Options{RPCTimeout: time.Second}, fake.Scenario{})
 			var back atomic.Bool
 			returned := c.dial
@@ -155,7 +155,7 @@ func TestFollow(t *testing.T) {
 			return func() {}
 		})
 	c, err := Dial(path, Options{})
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	defer c.Close()
 	c.Follow(1) // there is no connection yet
 	ended := make(chan Call, 1)
@@ -170,9 +170,9 @@ func TestFollow(t *testing.T) {
 	}
 	<-began
 	c.Follow(os.Getpid() + 1)
-	looptest.Equal(t, "a call to a process that no longer listens", Unavailable, (<-ended).Code)
+	testkit.Equal(t, "a call to a process that no longer listens", Unavailable, (<-ended).Code)
 	_, call := c.Status(t.Context())
-	looptest.Equal(t, "the call after it", OK, call.Code)
+	testkit.Equal(t, "the call after it", OK, call.Code)
 }
 
 // serveNode serves ten pods, each with a running container, ten exited ones and eight dead sandboxes, and returns a
@@ -222,7 +222,7 @@ func TestListContainers(t *testing.T) {
 			},
 		},
 	} {
-		looptest.Bubble(t, tc.name, func(t *testing.T) {
+		testkit.Bubble(t, tc.name, func(t *testing.T) {
 			whole := serveNode(t, false, 0).ListContainers(t.Context(), Filter{}, ModeUnary)
 			c := serveNode(t, tc.streaming, tc.limit, tc.faults...)
 			for i, calls := range [][]string{tc.calls, tc.again} {
@@ -238,13 +238,13 @@ func TestListContainers(t *testing.T) {
 					made = append(made, fmt.Sprintf("%s %s", call.Method, call.Code))
 				}
 				if calls != nil {
-					looptest.Equal(t, "calls", calls, made)
+					testkit.Equal(t, "calls", calls, made)
 				}
 				byID := cmpopts.SortSlices(func(a, b Container) bool { return a.ID < b.ID })
 				if tc.partial {
-					looptest.Equal(t, "containers", tc.items, len(list.Containers))
+					testkit.Equal(t, "containers", tc.items, len(list.Containers))
 				} else {
-					looptest.Equal(t, "containers", whole.Containers, list.Containers, byID)
+					testkit.Equal(t, "containers", whole.Containers, list.Containers, byID)
 				}
 				if (!tc.partial || tc.limit > 0) && list.Bytes != whole.Calls[0].Bytes {
 					t.Errorf("%d bytes, want %d", list.Bytes, whole.Calls[0].Bytes)
@@ -281,10 +281,10 @@ func backlogged(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = unix.Close(fd) })
-	looptest.Must(t, unix.Bind(fd, &unix.SockaddrUnix{Name: path}))
-	looptest.Must(t, unix.Listen(fd, 0))
+	testkit.Must(t, unix.Bind(fd, &unix.SockaddrUnix{Name: path}))
+	testkit.Must(t, unix.Listen(fd, 0))
 	for range 10 {
 		conn, err := net.Dial("unix", path)
 		if err != nil {
@@ -301,7 +301,7 @@ func TestProbe(t *testing.T) {
 	says := func(t *testing.T, text string) string {
 		path := filepath.Join(t.TempDir(), "s")
 		lis, err := net.Listen("unix", path)
-		looptest.Must(t, err)
+		testkit.Must(t, err)
 		t.Cleanup(func() { _ = lis.Close() })
 		go func() {
 			for conn, err := lis.Accept(); err == nil; conn, err = lis.Accept() {
@@ -327,7 +327,7 @@ func TestProbe(t *testing.T) {
 		}, ConnectForeign, `"HTTP/1.1 400`},
 		{"ttrpc", func(t *testing.T) string {
 			path := says(t, "")
-			looptest.Must(t, os.Rename(path, path+".ttrpc"))
+			testkit.Must(t, os.Rename(path, path+".ttrpc"))
 			return path + ".ttrpc"
 		}, ConnectForeign, ""},
 		{"gRPC", func(t *testing.T) string {
@@ -361,7 +361,7 @@ func TestProbeEnds(t *testing.T) {
 		{"half a frame", "\x00\x00\x06\x04", false, ConnectForeign},
 		{"interrupted", "", true, ConnectCanceled},
 	} {
-		looptest.Bubble(t, tc.name, func(t *testing.T) {
+		testkit.Bubble(t, tc.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			if tc.interrupted {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/crictl/fake/faketest"
-	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // kubeletLists are the lists of so many pods, with a dead sandbox and so many exited containers each: entries as a
@@ -30,20 +30,20 @@ func kubeletLists(
 			Containers: []fake.ContainerGroup{{Name: "worker", State: "exited", Exited: exited - 1}},
 		}},
 	}), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1<<30)))
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	defer conn.Close()
 	runtime := runtimeapi.NewRuntimeServiceClient(conn)
 	containers, err := runtime.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{})
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	sandboxes, err := runtime.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	return containers, sandboxes
 }
 
 func mustMarshal(t testing.TB, m proto.Message) []byte {
 	t.Helper()
 	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	return data
 }
 

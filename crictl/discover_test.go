@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kdiag/kdiag/crictl/kubeletconfig"
-	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // A host is a host's file system. A name "812 kubelet" stands for a process with these arguments, between blanks;
@@ -44,7 +44,7 @@ func (h host) root(t *testing.T) string {
 		default:
 			err = os.WriteFile(name, []byte(text), 0o600)
 		}
-		looptest.Must(t, err)
+		testkit.Must(t, err)
 	}
 	write("proc/version", "")
 	for _, name := range slices.Sorted(maps.Keys(h)) {
@@ -162,7 +162,7 @@ func TestDiscover(t *testing.T) {
 				return map[string]string{EndpointEnv: tc.env}[key]
 			}}
 			got, err := Discover(t.Context(), opts)
-			looptest.Must(t, err)
+			testkit.Must(t, err)
 			e := got.Endpoint
 			if e.URL != tc.want.URL || e.Source != tc.want.Source || !strings.Contains(e.Reason, tc.want.Reason) {
 				t.Errorf("got %+v, want %+v", e, tc.want)
@@ -176,7 +176,7 @@ func TestDiscover(t *testing.T) {
 			if tc.tried != nil && !slices.EqualFunc(tried, tc.tried, strings.HasPrefix) {
 				t.Errorf("tried (-want +got):\n%s", cmp.Diff(tc.tried, tried))
 			}
-			looptest.Equal(t, "kubelets that were not taken", tc.notTaken, len(got.NotTaken))
+			testkit.Equal(t, "kubelets that were not taken", tc.notTaken, len(got.NotTaken))
 		})
 	}
 }
@@ -203,14 +203,14 @@ func TestDiscoverFails(t *testing.T) {
 // TestHostFiles has links that lead out of the root, and a file in the host's root that the root of a process lacks.
 func TestHostFiles(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "outside")
-	looptest.Must(t, os.WriteFile(outside, []byte("outside"), 0o600))
+	testkit.Must(t, os.WriteFile(outside, []byte("outside"), 0o600))
 	root := host{
 		"data/target": "inside", "data/large": strings.Repeat("x", 2<<20+1),
 		"proc/7/root/data/target": "the process's own", "proc/7/cwd/relative": "where it works",
 		"data/absolute": "-> /data/target", "data/up": "-> ../../../../../../data/target",
 		"data/out": "-> " + outside,
 	}.root(t)
-	looptest.Must(t, unix.Mkfifo(filepath.Join(root, "data/fifo"), 0o600))
+	testkit.Must(t, unix.Mkfifo(filepath.Join(root, "data/fifo"), 0o600))
 	for pid, names := range map[int]map[string]string{
 		0: {
 			"/data/target": "inside", "/data/absolute": "inside", "/data/up": "inside", "/data/out": Absent,
@@ -222,7 +222,7 @@ func TestHostFiles(t *testing.T) {
 	} {
 		for name, want := range names {
 			data, err := SeenBy(root, pid).Read(name)
-			looptest.Equal(t, fmt.Sprint(name, " of ", pid), want, string(data)+looptest.Text(err))
+			testkit.Equal(t, fmt.Sprint(name, " of ", pid), want, string(data)+testkit.Text(err))
 		}
 	}
 }
@@ -320,7 +320,7 @@ func TestKubelet(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			d := &discovery{root: tc.host.root(t)}
 			d.findKubelet(t.Context())
-			looptest.Equal(t, "result", tc.want, d.Kubelet)
+			testkit.Equal(t, "result", tc.want, d.Kubelet)
 		})
 	}
 }
@@ -344,7 +344,7 @@ func FuzzKubeletArgs(f *testing.F) {
 					rewritten = append(rewritten, "--"+name+"="+v)
 				}
 			}
-			looptest.Equal(t, "flags that are apart", joined, kubeletconfig.ParseFlags(rewritten))
+			testkit.Equal(t, "flags that are apart", joined, kubeletconfig.ParseFlags(rewritten))
 		}
 	})
 }
@@ -362,7 +362,7 @@ func TestRivals(t *testing.T) {
 		"proc/904/root": "-> ../..", "proc/904/fd/3": "-> socket:[80]",
 	}.root(t)
 	got := Rivals(t.Context(), root, 812, []int{900, 901, 902, 903, 904})
-	looptest.Equal(t, "rivals", []int{900}, got)
+	testkit.Equal(t, "rivals", []int{900}, got)
 }
 
 // TestRuntimeConfig reads the reports of containerd 1.6 and 2.
@@ -400,7 +400,7 @@ func TestRuntimeConfig(t *testing.T) {
 			}},
 		},
 	} {
-		looptest.Equal(t, tt.config, tt.want, configIn(tt.config, tt.cni))
+		testkit.Equal(t, tt.config, tt.want, configIn(tt.config, tt.cni))
 	}
 }
 
@@ -408,7 +408,7 @@ func TestRuntimeConfig(t *testing.T) {
 func TestNetworkFolders(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	lis, err := net.Listen("unix", socket)
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "[crio]\n  [crio.network]\n    network_dir = \"/etc/cni/net.d\"\n"+
 			"    plugin_dirs = [\"/opt/cni/bin\", \"/usr/libexec/cni\"]\n")
@@ -428,6 +428,6 @@ func TestNetworkFolders(t *testing.T) {
 		got := RuntimeConfig{PID: pid}
 		got.NetworkFolders(t.Context(), root, socket)
 		want.PID, want.PassesOver = pid, pid != 9
-		looptest.Equal(t, fmt.Sprint(pid), want, got)
+		testkit.Equal(t, fmt.Sprint(pid), want, got)
 	}
 }

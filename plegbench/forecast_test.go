@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/kdiag/kdiag/crictl"
-	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // growing is a series of n samples a second apart with the given sizes and list times.
@@ -54,10 +54,10 @@ func TestForecast(t *testing.T) {
 				ProjectedAgeSeconds: new(100.0), BytesPerContainer: new(1000.0), ContainersAtLimit: new(16777),
 			}
 			tt.want.BytesPerContainer, tt.want.ContainersAtLimit = s.BytesPerContainer, s.ContainersAtLimit
-			looptest.Equal(t, "forecast", tt.want, ForecastOf(tt.samples, s), withinMillionth)
+			testkit.Equal(t, "forecast", tt.want, ForecastOf(tt.samples, s), withinMillionth)
 		})
 	}
-	looptest.Equal(t, "without a summary", Forecast{}, ForecastOf(growing(20, leak, quick), nil))
+	testkit.Equal(t, "without a summary", Forecast{}, ForecastOf(growing(20, leak, quick), nil))
 }
 
 var withinMillionth = cmpopts.EquateApprox(1e-6, 1e-6)

@@ -11,7 +11,7 @@ import (
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/crictl/fake/faketest"
-	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 const ms = time.Millisecond
@@ -26,7 +26,7 @@ func measure(t *testing.T, s fake.Scenario, deadline time.Duration, opts Options
 		client, err := crictl.Dial("unix:///run/test.sock", crictl.Options{
 			RPCTimeout: opts.RPCTimeout, Dialer: faketest.Serve(t, s),
 		})
-		looptest.Must(t, err)
+		testkit.Must(t, err)
 		defer client.Close()
 		ctx, cancel := context.WithTimeout(t.Context(), gocmp.Or(max(deadline, 0), 30*time.Second))
 		defer cancel()
@@ -212,7 +212,7 @@ func TestMeasure(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			measure(t, tt.scenario, tt.deadline, tt.opts, func(t *testing.T, m *Measurement) {
-				looptest.Equal(t, "outcome", tt.want, outcome(m))
+				testkit.Equal(t, "outcome", tt.want, outcome(m))
 				time.Sleep(time.Second) // for what was left behind to end
 			})
 		})

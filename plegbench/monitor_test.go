@@ -19,7 +19,7 @@ import (
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/crictl/fake/faketest"
-	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // A beat is a Monitor of an embedded runtime in a synctest bubble, and what the runtime saw of its calls.
@@ -51,7 +51,7 @@ func watch(t *testing.T, s fake.Scenario, change func(*MonitorOptions), test fun
 				return conn, err
 			},
 		})
-		looptest.Must(t, err)
+		testkit.Must(t, err)
 		t.Cleanup(func() { _ = client.Close() })
 		opts := MonitorOptions{
 			RPCTimeout: 5 * time.Second, Interval: 30 * time.Second, Sweep: 5 * time.Minute,
@@ -70,7 +70,7 @@ func watch(t *testing.T, s fake.Scenario, change func(*MonitorOptions), test fun
 		test(t, b)
 		b.Close()
 		synctest.Wait()
-		looptest.Equal(t, "calls of one RPC and object at a time", 1, max(1, b.most["key"]))
+		testkit.Equal(t, "calls of one RPC and object at a time", 1, max(1, b.most["key"]))
 		if b.most["statuses"] > maxOutstanding {
 			t.Errorf("%d status calls at a time", b.most["statuses"])
 		}
@@ -195,7 +195,7 @@ func TestMonitor(t *testing.T) {
 				for _, what := range slices.Sorted(maps.Keys(b.done)) {
 					got = append(got, fmt.Sprintf("%s x%d", what, b.done[what]))
 				}
-				looptest.Equal(t, "looks and calls", tt.want, got)
+				testkit.Equal(t, "looks and calls", tt.want, got)
 			})
 		})
 	}
@@ -219,8 +219,8 @@ func TestMonitorTakesTurns(t *testing.T) {
 				t.Errorf("%v: %d times, want %d", k, n, want[k.method])
 			}
 		}
-		looptest.Equal(t, "calls", want, got)
-		looptest.Equal(t, "status calls in a look, of 101 objects in ten", []int{10, 11}, []int{least, most})
+		testkit.Equal(t, "calls", want, got)
+		testkit.Equal(t, "status calls in a look, of 101 objects in ten", []int{10, 11}, []int{least, most})
 	})
 }
 
@@ -238,7 +238,7 @@ func (m *Measurement) asked() (n int) {
 func TestMonitorClosely(t *testing.T) {
 	watch(t, node(20, 400), nil, func(t *testing.T, b *beat) {
 		for _, want := range []int{135, 44, 44, 135} { // of 441 objects 91 are musts, and a tenth comes in turn
-			looptest.Equal(t, "asked", want, b.Poll(t.Context(), want == 135).asked())
+			testkit.Equal(t, "asked", want, b.Poll(t.Context(), want == 135).asked())
 			time.Sleep(30 * time.Second)
 		}
 	})
@@ -267,8 +267,8 @@ func TestMonitorProbesOnce(t *testing.T) {
 			}
 		})
 		want := map[crictl.ConnectState]int{crictl.ConnectOK: 22, crictl.ConnectSilent: 1}
-		looptest.Equal(t, "probes", want, probes)
-		looptest.Equal(t, "looks that find it silent", 38, silent)
+		testkit.Equal(t, "probes", want, probes)
+		testkit.Equal(t, "looks that find it silent", 38, silent)
 	})
 }
 
@@ -302,8 +302,8 @@ func TestMonitorHints(t *testing.T) {
 			"1m30s 0s, " + one + "; swept all 20, 1 hung: Container web-3",
 			"11m0s 2s, " + one + "; swept all 11, 1 hung: Container web-3",
 		}
-		looptest.Equal(t, "looks", want, got)
-		looptest.Equal(t, "searches that hang", int32(1), searches.Load())
+		testkit.Equal(t, "looks", want, got)
+		testkit.Equal(t, "searches that hang", int32(1), searches.Load())
 	})
 }
 
@@ -322,7 +322,7 @@ func TestMonitorInterrupted(t *testing.T) {
 			"7.5s, 1 samples, 6 listed, liveness Canceled; swept 0 of 6: each is asked about once in 5m0s" + up,
 			"10.6s, 1 samples, 6 listed; swept all 6",
 		}
-		looptest.Equal(t, "looks", want, got)
+		testkit.Equal(t, "looks", want, got)
 	})
 }
 
@@ -334,7 +334,7 @@ func TestMonitorChurn(t *testing.T) {
 	slower := func(o *MonitorOptions) { o.Interval, o.Sweep = 30*time.Minute, 5*time.Hour }
 	watch(t, node(5, 5, frozen), slower, func(t *testing.T, b *beat) {
 		conn, err := crictl.NewConn("unix:///run/test.sock", b.dial)
-		looptest.Must(t, err)
+		testkit.Must(t, err)
 		defer conn.Close()
 		pods := runtimeapi.NewRuntimeServiceClient(conn)
 		before, looks, hung, ids := 0, 0, 0, []string{"", ""}
@@ -344,7 +344,7 @@ func TestMonitorChurn(t *testing.T) {
 					Name: "job", Namespace: "batch", Uid: fmt.Sprint(looks),
 				}},
 			})
-			looptest.Must(t, err)
+			testkit.Must(t, err)
 			ids = append(ids, made.GetPodSandboxId())
 			stopped, older := ids[looks+1], ids[looks]
 			_, _ = pods.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: stopped})

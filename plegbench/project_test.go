@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/crictl"
-	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // nodeOf reads pods, a word each: their objects with a + between them, the oldest first. s is a sandbox that is ready,
@@ -72,7 +72,7 @@ func TestProjection(t *testing.T) {
 		for _, seconds := range []*float64{s.ProjectedSeconds, s.ColdSeconds, s.ChurnSeconds, s.OlderProjectedSeconds} {
 			got = append(got, max(-1, orAbsent(seconds)*1000))
 		}
-		looptest.Equal(t, tt.name, []float64{tt.now, tt.cold, tt.churn, tt.older}, got, withinMillionth)
+		testkit.Equal(t, tt.name, []float64{tt.now, tt.cold, tt.churn, tt.older}, got, withinMillionth)
 	}
 }
 
@@ -107,8 +107,8 @@ func TestProjectionOfLists(t *testing.T) {
 			m := &Measurement{Samples: tt.samples, Sandboxes: sandboxList(), Containers: containerList()}
 			s := Summarize(m, nil)
 			got := []float64{orAbsent(s.ProjectedSeconds), orAbsent(s.ProjectedAgeSeconds)}
-			looptest.Equal(t, "projected and age", []float64{tt.want, tt.age}, got, withinMillionth)
-			looptest.Equal(t, "cold and churn are not known", tt.age < 0, s.ColdSeconds == nil && s.ChurnSeconds == nil)
+			testkit.Equal(t, "projected and age", []float64{tt.want, tt.age}, got, withinMillionth)
+			testkit.Equal(t, "cold and churn are not known", tt.age < 0, s.ColdSeconds == nil && s.ChurnSeconds == nil)
 		})
 	}
 }

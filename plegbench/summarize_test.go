@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/crictl"
-	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // smallMeasurement is a node whose every figure can be worked out by hand.
@@ -100,15 +100,15 @@ func TestSummarize(t *testing.T) {
 		Containers:            &ContainerCounts{Created: 1, Running: 1, Exited: 5, Unknown: 1},
 		ExitedBeyondNewest:    new(2),
 	}
-	looptest.Equal(t, "summary", want, got, withinMillionth)
+	testkit.Equal(t, "summary", want, got, withinMillionth)
 }
 
 func TestSummarizeKubelet(t *testing.T) {
 	k := &crictl.Kubelet{EventedPLEG: true, RequestTimeout: 30 * time.Second}
 	s := Summarize(smallMeasurement(), k)
 	got := []float64{s.ThresholdSeconds, s.RequestTimeoutSeconds}
-	looptest.Equal(t, "threshold and request timeout", []float64{600, 30}, got)
-	looptest.Equal(t, "what the age adds", 300.04, *s.ProjectedAgeSeconds-*s.ProjectedSeconds, withinMillionth)
+	testkit.Equal(t, "threshold and request timeout", []float64{600, 30}, got)
+	testkit.Equal(t, "what the age adds", 300.04, *s.ProjectedAgeSeconds-*s.ProjectedSeconds, withinMillionth)
 }
 
 func TestSummarizeLeavesOutWhatIsNotKnown(t *testing.T) {
@@ -116,8 +116,8 @@ func TestSummarizeLeavesOutWhatIsNotKnown(t *testing.T) {
 	want := `{"thresholdSeconds":180,"requestTimeoutSeconds":120,"responseRPC":"ListContainers","responseBytes":0,` +
 		`"responseLimitBytes":16777216,"sandboxes":{"ready":0,"notReady":0},` +
 		`"containers":{"created":0,"running":0,"exited":0,"unknown":0},"exitedBeyondNewest":0}`
-	looptest.Must(t, err)
-	looptest.Equal(t, "summary", want, string(got))
+	testkit.Must(t, err)
+	testkit.Equal(t, "summary", want, string(got))
 	if Summarize(nil, nil) != nil || SummarizeRPCs(nil) != nil {
 		t.Error("a summary of no measurement")
 	}
@@ -166,7 +166,7 @@ func TestSummarizeResponse(t *testing.T) {
 		if s.Containers != nil || s.ExitedBeyondNewest != nil { // not of a part
 			got += ", counted"
 		}
-		looptest.Equal(t, tt.name, tt.want, got)
+		testkit.Equal(t, tt.name, tt.want, got)
 	}
 }
 
@@ -182,7 +182,7 @@ func TestSummarizeRPCs(t *testing.T) {
 	for _, r := range SummarizeRPCs(m) {
 		got = append(got, fmt.Sprint(r.Name, " ", r.Count, r.Errors, orAbsent(r.P50Seconds), orAbsent(r.MaxSeconds)))
 	}
-	looptest.Equal(t, "RPCs", want, got)
+	testkit.Equal(t, "RPCs", want, got)
 }
 
 // t0 is when the measurements of the pure tests begin.

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/kdiag/kdiag/crictl"
-	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 func TestTargets(t *testing.T) {
@@ -65,7 +65,7 @@ func TestTargets(t *testing.T) {
 				}
 				got = append(got, id)
 			}
-			looptest.Equal(t, "targets", tt.want, strings.Join(got, " "))
+			testkit.Equal(t, "targets", tt.want, strings.Join(got, " "))
 		})
 	}
 }
@@ -96,6 +96,6 @@ func TestChangedPods(t *testing.T) {
 			[]string{"uid-b", "uid-c"},
 		},
 	} {
-		looptest.Equal(t, tt.name, tt.want, changedPods(both(a, b), tt.after))
+		testkit.Equal(t, tt.name, tt.want, changedPods(both(a, b), tt.after))
 	}
 }

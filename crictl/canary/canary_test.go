@@ -16,7 +16,7 @@ import (
 	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/crictl/fake/faketest"
 	"github.com/kdiag/kdiag/crictl/remote"
-	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 const box = "docker.io/library/busybox:1"
@@ -129,7 +129,7 @@ func TestOutcomes(t *testing.T) {
 		},
 	}...)
 	for _, tt := range tests {
-		looptest.Bubble(t, tt.name, func(t *testing.T) {
+		testkit.Bubble(t, tt.name, func(t *testing.T) {
 			if tt.images == nil {
 				tt.images = []string{box}
 			}
@@ -180,7 +180,7 @@ func TestInterrupt(t *testing.T) {
 		}
 	})
 	for _, step := range steps {
-		looptest.Bubble(t, step, func(t *testing.T) {
+		testkit.Bubble(t, step, func(t *testing.T) {
 			fault := fake.Fault{RPC: "RunPodSandbox", Delay: fake.Duration(time.Second)}
 			opts := options()
 			step, hangs := strings.CutPrefix(step, "hung ")
@@ -213,7 +213,7 @@ func TestHousekeeping(t *testing.T) {
 				return
 			}
 			for _, id := range sandboxes(t, cri, true) {
-				looptest.Must(t, cri.StopPodSandbox(t.Context(), id))
+				testkit.Must(t, cri.StopPodSandbox(t.Context(), id))
 			}
 		}
 		want{"ExecSync", Failed, 3, ByOther, 0, false}.check(t, cri, Run(t.Context(), cri, opts))
@@ -229,11 +229,11 @@ func TestRun(t *testing.T) {
 			p := newPod(options(), choice{id: "x"}, time.Now(), false)
 			change(p.sandbox)
 			id, err := cri.RunPodSandbox(t.Context(), p.sandbox, "")
-			looptest.Must(t, err)
+			testkit.Must(t, err)
 			return id, p.run
 		}
 		old, run := add(func(*runtimeapi.PodSandboxConfig) {})
-		looptest.Must(t, os.MkdirAll(logFolder(dir, run), 0o700))
+		testkit.Must(t, os.MkdirAll(logFolder(dir, run), 0o700))
 		add(func(s *runtimeapi.PodSandboxConfig) { s.Labels = map[string]string{"app": "x"} })
 		add(func(s *runtimeapi.PodSandboxConfig) { s.Metadata.Namespace = "web" })
 		time.Sleep(time.Hour)
@@ -250,10 +250,10 @@ func TestRun(t *testing.T) {
 		}
 		const want = "Version ListImages RunPodSandbox CreateContainer StartContainer ExecSync ListContainerStats " +
 			"StopContainer RemoveContainer StopPodSandbox RemovePodSandbox"
-		looptest.Equal(t, "steps", strings.Fields(want), steps)
-		looptest.Equal(t, "clean, and image", []any{true, box}, []any{got.CleanedUp, got.Image})
-		looptest.Equal(t, "earlier", Earlier{Removed: []string{old}}, got.Earlier)
-		looptest.Equal(t, "sandboxes that are left", len(before)-1, len(sandboxes(t, cri, false)))
+		testkit.Equal(t, "steps", strings.Fields(want), steps)
+		testkit.Equal(t, "clean, and image", []any{true, box}, []any{got.CleanedUp, got.Image})
+		testkit.Equal(t, "earlier", Earlier{Removed: []string{old}}, got.Earlier)
+		testkit.Equal(t, "sandboxes that are left", len(before)-1, len(sandboxes(t, cri, false)))
 		if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
 			t.Errorf("%v %v are left of the logs", entries, err)
 		}
@@ -280,7 +280,7 @@ func TestIsLeftover(t *testing.T) {
 			Labels:      map[string]string{Label: "true"},
 			Annotations: map[string]string{annotationExpires: tt.expires},
 		}
-		looptest.Equal(t, tt.name, tt.want, isLeftover(s, now))
+		testkit.Equal(t, tt.name, tt.want, isLeftover(s, now))
 	}
 }
 
@@ -347,7 +347,7 @@ func serve(t *testing.T, images []string, faults ...fake.Fault) *remote.Service 
 		}},
 	})
 	cri, err := remote.Dial("/run/cri.sock", remote.Options{Timeout: rpcTimeout, Dialer: dialer})
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = cri.Close() })
 	return cri
 }
@@ -364,7 +364,7 @@ func sandboxes(t *testing.T, cri *remote.Service, canaries bool) []string {
 		filter = &runtimeapi.PodSandboxFilter{LabelSelector: map[string]string{Label: "true"}}
 	}
 	list, err := cri.ListPodSandbox(t.Context(), filter)
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	ids := []string{}
 	for _, s := range list {
 		ids = append(ids, s.GetId())

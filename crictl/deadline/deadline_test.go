@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/crictl/deadline"
-	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 func TestRun(t *testing.T) {
@@ -40,7 +40,7 @@ func TestRun(t *testing.T) {
 			panic("late")
 		}, 0, 0, abandoned, time.Second},
 	} {
-		looptest.Bubble(t, tt.name, func(t *testing.T) {
+		testkit.Bubble(t, tt.name, func(t *testing.T) {
 			errCause := errors.New("the command ends")
 			ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errCause)
 			defer cancel()

@@ -23,7 +23,7 @@ import (
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/crictl/fake/faketest"
-	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // version calls Version with a deadline of a minute, and returns its code and how long it took by the bubble's clock,
@@ -63,16 +63,16 @@ func TestFaultTimes(t *testing.T) {
 		{"thaw", fake.Fault{Hang: true, Thaw: true, From: 10 * s, Every: 40 * s, For: 15 * s}, "12s OK 13s, 26s OK"},
 		{"thaw at until", fake.Fault{Hang: true, Thaw: true, Until: 7 * s}, "3s OK 4s"},
 	} {
-		looptest.Bubble(t, test.name, func(t *testing.T) {
+		testkit.Bubble(t, test.name, func(t *testing.T) {
 			test.fault.RPC = "Version"
 			start := time.Now()
 			c := serve(t, fake.Scenario{Name: "faulty", Faults: []fake.Fault{test.fault}})
 			for call := range strings.SplitSeq(test.want, ", ") {
 				at, want, _ := strings.Cut(call, " ")
 				after, err := time.ParseDuration(at)
-				looptest.Must(t, err)
+				testkit.Must(t, err)
 				time.Sleep(time.Until(start.Add(after)))
-				looptest.Equal(t, "after "+at, want, version(t, c))
+				testkit.Equal(t, "after "+at, want, version(t, c))
 			}
 		})
 	}
@@ -90,7 +90,7 @@ func serve(t *testing.T, s fake.Scenario) runtimeapi.RuntimeServiceClient {
 func must[T any](answer T, err error) func(t *testing.T) T {
 	return func(t *testing.T) T {
 		t.Helper()
-		looptest.Must(t, err)
+		testkit.Must(t, err)
 		return answer
 	}
 }
@@ -141,7 +141,7 @@ func TestListen(t *testing.T) {
 	stop := must(listen(path))(t)
 	for path, want := range map[string]string{path: "another process listens there already", file: "is not a socket"} {
 		_, err := listen(path)
-		looptest.Contains(t, path, want, looptest.Text(err))
+		testkit.Contains(t, path, want, testkit.Text(err))
 	}
 	if info := must(os.Lstat(path))(t); info.Mode() != os.ModeSocket|0o600 {
 		t.Errorf("the socket has mode %v", info.Mode())
@@ -220,6 +220,6 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			t.Fatalf("reading it again: %v\n%s", err, text)
 		}
-		looptest.Equal(t, "written and read again", s, again, cmpopts.EquateEmpty())
+		testkit.Equal(t, "written and read again", s, again, cmpopts.EquateEmpty())
 	})
 }

@@ -26,7 +26,7 @@ import (
 
 	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/crictl/fake/faketest"
-	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // TestObjects selects containers, also those that no earlier call named, and one by an abbreviated id.
@@ -53,7 +53,7 @@ func TestObjects(t *testing.T) {
 				got += "-"
 			}
 		}
-		looptest.Equal(t, test.name, test.want, got)
+		testkit.Equal(t, test.name, test.want, got)
 	}
 }
 
@@ -68,11 +68,11 @@ func TestAnswers(t *testing.T) {
 		}
 	}
 	f := start(t, backend)
-	looptest.Must(t, f.SetFaults(nil, []fake.Latency{{RPC: "ListContainers", PerItem: fake.Duration(time.Hour)}}))
+	testkit.Must(t, f.SetFaults(nil, []fake.Latency{{RPC: "ListContainers", PerItem: fake.Duration(time.Hour)}}))
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	got := codeOf(ctx, f.ListContainers, &runtimeapi.ListContainersRequest{})
-	looptest.Equal(t, "a slow list", codes.DeadlineExceeded, got)
+	testkit.Equal(t, "a slow list", codes.DeadlineExceeded, got)
 }
 
 // TestDropCutsTheConnection drops a call, which the runtime has served: other calls on the connection end too.
@@ -85,7 +85,7 @@ func TestDropCutsTheConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop := &runtimeapi.StopContainerRequest{ContainerId: id}
-	looptest.Equal(t, "StopContainer", codes.Unavailable, codeOf(t.Context(), f.StopContainer, stop))
+	testkit.Equal(t, "StopContainer", codes.Unavailable, codeOf(t.Context(), f.StopContainer, stop))
 	for err == nil {
 		_, err = events.Recv() // that the container stopped, perhaps
 	}
@@ -111,12 +111,12 @@ func TestSetFaults(t *testing.T) {
 		{func() error { return set(fake.Fault{RPC: "Version", Error: "DataLoss: gone"}) }, codes.DataLoss},
 		{func() error { f.stop(); return f.SetDown(true) }, codes.Unavailable},
 	} {
-		looptest.Must(t, set(fake.Fault{RPC: "*", Hang: true}))
+		testkit.Must(t, set(fake.Fault{RPC: "*", Hang: true}))
 		got := make(chan codes.Code, 1)
 		go func() { got <- f.version(t) }()
-		looptest.Equal(t, "injection", Injection{RPC: "Version"}, <-f.injected)
-		looptest.Must(t, test.change())
-		looptest.Equal(t, "the call that hung", test.want, <-got)
+		testkit.Equal(t, "injection", Injection{RPC: "Version"}, <-f.injected)
+		testkit.Must(t, test.change())
+		testkit.Equal(t, "the call that hung", test.want, <-got)
 		for len(f.injected) > 0 {
 			<-f.injected
 		}
@@ -129,19 +129,19 @@ func TestSetFaults(t *testing.T) {
 // TestSetDown takes a proxy down with a call in flight: it refuses connections, and comes back on the same path.
 func TestSetDown(t *testing.T) {
 	f := start(t, runtime(t))
-	looptest.Must(t, f.SetFaults([]fake.Fault{{RPC: "Status", Hang: true}}, nil))
+	testkit.Must(t, f.SetFaults([]fake.Fault{{RPC: "Status", Hang: true}}, nil))
 	hung := make(chan codes.Code, 1)
 	go func() { hung <- codeOf(t.Context(), f.Status, &runtimeapi.StatusRequest{}) }()
 	<-f.injected
-	looptest.Must(t, errors.Join(f.SetDown(true), f.SetDown(true)))
-	looptest.Equal(t, "a call when it goes down", codes.Unavailable, <-hung)
+	testkit.Must(t, errors.Join(f.SetDown(true), f.SetDown(true)))
+	testkit.Equal(t, "a call when it goes down", codes.Unavailable, <-hung)
 	var d net.Dialer
 	if _, err := d.DialContext(t.Context(), "unix", f.path); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("connecting: %v", err)
 	}
-	looptest.Must(t, f.SetDown(false))
+	testkit.Must(t, f.SetDown(false))
 	_, err := f.Version(t.Context(), &runtimeapi.VersionRequest{}, grpc.WaitForReady(true))
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 }
 
 // runtime serves a runtime with two pods on a socket until the test ends.
@@ -174,13 +174,13 @@ func start(t *testing.T, backend string, faults ...fake.Fault) *front {
 	f.Proxy, err = New(Config{
 		Backend: backend, Listen: f.path, Faults: faults, Log: func(i Injection) { f.injected <- i },
 	})
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- f.Run(ctx) }()
 	f.stop = sync.OnceFunc(func() {
 		cancel()
-		looptest.Must(t, <-done)
+		testkit.Must(t, <-done)
 	})
 	t.Cleanup(f.stop)
 	f.conn = dial(t, f.path)
@@ -211,7 +211,7 @@ func dial(t *testing.T, path string) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient("unix:"+path, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(16<<20)))
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -236,7 +236,7 @@ func serveEcho(t *testing.T) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "echo.sock")
 	lis, err := net.Listen("unix", path)
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	server := grpc.NewServer(grpc.ForceServerCodecV2(rawCodec{}), grpc.UnknownServiceHandler(echo),
 		grpc.MaxRecvMsgSize(1<<30), grpc.MaxSendMsgSize(1<<30))
 	var serving sync.WaitGroup
@@ -349,8 +349,8 @@ func TestCancelledCalls(t *testing.T) {
 		}
 	}
 	f.stop() // waits for the handlers
-	looptest.Equal(t, "calls that are counted", calls, f.Stats()["Status"].Calls)
-	looptest.Must(t, f.conn.Close())
+	testkit.Equal(t, "calls that are counted", calls, f.Stats()["Status"].Calls)
+	testkit.Must(t, f.conn.Close())
 	stacks, end := make([]byte, 1<<20), time.Now().Add(time.Minute)
 	for strings.Contains(string(stacks[:goruntime.Stack(stacks, true)]), "crictl/fault.(*") {
 		if time.Now().After(end) {

@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 
 	"github.com/kdiag/kdiag/crictl"
-	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // TestLogs removes the log of a container in a folder that others have put files into, and nothing but that log.
@@ -72,16 +72,16 @@ func TestLogs(t *testing.T) {
 			// The folder of logs is a link with an absolute target, which leads to the host's.
 			links := map[string]string{"/var/log": "/data", link: log}
 			maps.Copy(links, tt.links)
-			looptest.Must(t, os.MkdirAll(filepath.Join(root, "data/containers"), 0o755))
-			looptest.Must(t, os.Mkdir(filepath.Join(root, "var"), 0o755))
+			testkit.Must(t, os.MkdirAll(filepath.Join(root, "data/containers"), 0o755))
+			testkit.Must(t, os.Mkdir(filepath.Join(root, "var"), 0o755))
 			real := func(name string) string {
 				return filepath.Join(root, strings.Replace(name, "/var/log/", "/data/", 1))
 			}
 			for _, name := range append(slices.Clone(other), log, log+".20261124-101530", log+".20261124-101529.gz") {
-				looptest.Write(t, real(name), "12345")
+				testkit.Write(t, real(name), "12345")
 			}
 			for name, to := range links {
-				looptest.Must(t, os.Symlink(to, real(name)))
+				testkit.Must(t, os.Symlink(to, real(name)))
 			}
 			before := filesBelow(t, root)
 			c := own
@@ -93,12 +93,12 @@ func TestLogs(t *testing.T) {
 			measured := logs.Measure(t.Context(), &plan)
 			got := logs.remove(&c, tt.at)
 			slices.Sort(got.files)
-			looptest.Equal(t, "removed", slices.Sorted(slices.Values(tt.want)), got.files)
-			looptest.Equal(t, "bytes removed", tt.bytes, got.bytes)
+			testkit.Equal(t, "removed", slices.Sorted(slices.Values(tt.want)), got.files)
+			testkit.Equal(t, "bytes removed", tt.bytes, got.bytes)
 			for _, name := range got.files {
 				delete(before, real(name))
 			}
-			looptest.Equal(t, "what is left", before, filesBelow(t, root))
+			testkit.Equal(t, "what is left", before, filesBelow(t, root))
 			if got.err == nil && tt.err != "" || got.err != nil && (tt.err == "" || !strings.Contains(got.err.Error(), tt.err)) {
 				t.Errorf("%v, want %q", got.err, tt.err)
 			}
@@ -112,7 +112,7 @@ func TestLogs(t *testing.T) {
 func filesBelow(t *testing.T, dir string) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}
-	looptest.Must(t, filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+	testkit.Must(t, filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 		if !d.IsDir() {
 			all[name] = true
 		}
@@ -133,22 +133,22 @@ func TestRunLogs(t *testing.T) {
 		for _, k := range before.Containers {
 			st, _ := c.ContainerStatus(t.Context(), k.ID)
 			log := filepath.Join(logs.Root, st.LogPath)
-			looptest.Write(t, log, "123")
+			testkit.Write(t, log, "123")
 			if !gone[k.ID] {
 				want[log] = true
 			}
 		}
 		plan.Remove[0].Namespace = "other" // the runtime has the log elsewhere
-		looptest.Must(t, logs.Measure(t.Context(), &plan))
+		testkit.Must(t, logs.Measure(t.Context(), &plan))
 		a, path := audit(t)
 		r := tryPlan(t, t.Context(), c, before, plan, Options{Audit: a, Logs: logs})
-		looptest.Must(t, a.Close())
-		looptest.Equal(t, "logs that are left", want, filesBelow(t, logs.Root))
+		testkit.Must(t, a.Close())
+		testkit.Equal(t, "logs that are left", want, filesBelow(t, logs.Root))
 		n := len(before.Containers) - len(want)
 		if r.LogFiles != n || r.LogBytes != int64(3*n) || r.LogBytes != plan.LogBytes || len(r.LogsLeft) != 1 {
 			t.Errorf("%d logs, %d bytes, want %d, planned %d: %s", r.LogFiles, r.LogBytes, n, plan.LogBytes, r)
 		}
-		looptest.Equal(t, "logs in the audit file", n, strings.Count(looptest.Read(t, path), `"logs":["/var/log/pods/`))
+		testkit.Equal(t, "logs in the audit file", n, strings.Count(testkit.Read(t, path), `"logs":["/var/log/pods/`))
 	})
 }
 
@@ -159,14 +159,14 @@ func FuzzOpenAudit(f *testing.F) {
 	f.Add("\n\n\x00\xff\n[]\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		path := filepath.Join(t.TempDir(), "audit")
-		looptest.Write(t, path, text)
+		testkit.Write(t, path, text)
 		a, err := OpenAudit(path)
 		if err == nil {
 			err = a.Close()
-		} else if got := looptest.Read(t, path); got != text {
+		} else if got := testkit.Read(t, path); got != text {
 			t.Errorf("refused, and changed to %q", got)
 		}
-		if got := looptest.Read(t, path); !strings.HasPrefix(got, text) || err == nil && !strings.HasSuffix(got, "}\n") {
+		if got := testkit.Read(t, path); !strings.HasPrefix(got, text) || err == nil && !strings.HasSuffix(got, "}\n") {
 			t.Errorf("%q became %q", text, got)
 		}
 	})
@@ -176,14 +176,14 @@ func FuzzOpenAudit(f *testing.F) {
 func TestLock(t *testing.T) {
 	dir := t.TempDir()
 	link := filepath.Join(t.TempDir(), "link")
-	looptest.Must(t, os.Symlink(dir, link))
+	testkit.Must(t, os.Symlink(dir, link))
 	for range 2 { // the second time after the first was released
 		l, err := Lock(filepath.Join(dir, "c.sock"))
-		looptest.Must(t, err)
+		testkit.Must(t, err)
 		if _, err = Lock(filepath.Join(link, "c.sock")); !errors.Is(err, ErrLocked) {
 			t.Errorf("%v, want %v", err, ErrLocked)
 		}
-		looptest.Must(t, l.Close())
+		testkit.Must(t, l.Close())
 	}
 }
 
@@ -217,14 +217,14 @@ func TestGone(t *testing.T) {
 		{"no directories", without(func(e *KubeletView) { e.DirsWithout = "hangs" }), unknown, true, false},
 		{"no manifests", without(func(e *KubeletView) { e.ManifestsWithout = "unknown" }), unknown, true, false},
 	} {
-		looptest.Equal(t, tt.name, tt.want, NewLiveness(&tt.evidence).Gone(tt.pod, tt.fromAPI))
+		testkit.Equal(t, tt.name, tt.want, NewLiveness(&tt.evidence).Gone(tt.pod, tt.fromAPI))
 	}
 	if (&Liveness{}).Gone(crictl.Pod{UID: "u9"}, true) {
 		t.Error("nothing is known, and a pod is gone")
 	}
 	e := without(func(e *KubeletView) { e.PodsWithout, e.DirsWithout = "401", "hangs" })
 	missing := []string{"the kubelet's pods: 401", "the pod directories: hangs"}
-	looptest.Equal(t, "missing", missing, NewLiveness(&e).Missing())
+	testkit.Equal(t, "missing", missing, NewLiveness(&e).Missing())
 }
 
 func TestReadManifests(t *testing.T) {
@@ -237,20 +237,20 @@ func TestReadManifests(t *testing.T) {
 		".hidden":        "name: hidden",
 		"sub/below.yaml": "name: below",
 	} {
-		looptest.Write(t, filepath.Join(dir, name), text)
+		testkit.Write(t, filepath.Join(dir, name), text)
 	}
 	got, err := ReadManifests(t.Context(), root, "/manifests")
 	slices.Sort(got)
-	looptest.Must(t, err)
-	looptest.Equal(t, "of a folder", []string{"etcd", "flow", "kube-api", "main"}, got)
+	testkit.Must(t, err)
+	testkit.Equal(t, "of a folder", []string{"etcd", "flow", "kube-api", "main"}, got)
 	one, err := ReadManifests(t.Context(), root, "/manifests/etcd.yaml")
-	looptest.Must(t, err)
-	looptest.Equal(t, "of a file", []string{"etcd", "main"}, one)
-	looptest.Must(t, os.Symlink("none", filepath.Join(dir, "spoiled")))
+	testkit.Must(t, err)
+	testkit.Equal(t, "of a file", []string{"etcd", "main"}, one)
+	testkit.Must(t, os.Symlink("none", filepath.Join(dir, "spoiled")))
 	if got, err := ReadManifests(t.Context(), root, "/manifests"); err == nil {
 		t.Errorf("a link to nothing: %v and no error: the evidence is not complete", got)
 	}
-	looptest.Write(t, filepath.Join(root, "other/unnamed"), "kind: Pod\n")
+	testkit.Write(t, filepath.Join(root, "other/unnamed"), "kind: Pod\n")
 	if got, err := ReadManifests(t.Context(), root, "/other"); err == nil {
 		t.Errorf("no name: %v and no error: the evidence is not complete", got)
 	}
@@ -276,7 +276,7 @@ func TestCensus(t *testing.T) {
 		{UpToSeconds: 2592000},
 		{Count: 1},
 	}
-	looptest.Equal(t, "ages", ages, got.ByAge)
+	testkit.Equal(t, "ages", ages, got.ByAge)
 	first, last := got.ByPod[0], got.ByPod[1]
 	if got.Total != 4 || got.Bytes != 4000 || got.ListBytes != 7000 || got.ListOfLimit != 0.5 || first.Count != 3 ||
 		first.NewestID != "c" || *first.LastExitCode != 137 || first.Gone || !last.Gone || got.States.EmptySandboxes != 1 {

@@ -16,7 +16,7 @@ import (
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/crictl/fake/faketest"
-	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // TestRun runs plans, also on runtimes that misbehave.
@@ -106,7 +106,7 @@ func TestRun(t *testing.T) {
 			ok:    func(r *trial) bool { return r.Removed == 0 && r.took < 10*time.Minute },
 		},
 	} {
-		looptest.Bubble(t, tt.name, func(t *testing.T) {
+		testkit.Bubble(t, tt.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), gocmp.Or(tt.end, time.Hour))
 			defer cancel()
 			time.AfterFunc(gocmp.Or(tt.stop, time.Hour), cancel)
@@ -180,7 +180,7 @@ func TestRunLooksAgain(t *testing.T) {
 			all[i].CreatedAt = all[i].CreatedAt.Add(5 * time.Second)
 		}
 		r := tryPlan(t, t.Context(), c, before, plan, Options{Concurrency: 1})
-		looptest.Equal(t, "skipped", want, r.Skipped)
+		testkit.Equal(t, "skipped", want, r.Skipped)
 	})
 }
 
@@ -223,7 +223,7 @@ func (hungFile) Close() error { return nil }
 func serve(t *testing.T, s fake.Scenario) *crictl.Client {
 	t.Helper()
 	c, err := crictl.Dial("/run/fake.sock", crictl.Options{Dialer: faketest.Serve(t, s)})
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -368,7 +368,7 @@ func audit(t *testing.T) (a *Audit, path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "audit")
 	a, err := OpenAudit(path)
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	return a, path
 }
 

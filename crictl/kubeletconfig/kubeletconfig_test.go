@@ -12,7 +12,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	kubeletconfigv1beta1 "k8s.io/kubelet/config/v1beta1"
 
-	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // inMemory are files by name; drop-ins are below /d.
@@ -137,19 +137,19 @@ func TestRead(t *testing.T) {
 			if strings.Contains(c.want, "evictionHard") {
 				want.EvictionHard = nil // json merges into it
 			}
-			looptest.Must(t, json.Unmarshal([]byte(cmp.Or(c.want, "{}")), &want))
+			testkit.Must(t, json.Unmarshal([]byte(cmp.Or(c.want, "{}")), &want))
 			var bad []string
 			for _, p := range s.Problems {
 				bad = append(bad, p.Where)
 			}
 			for field, want := range c.origin {
-				looptest.Equal(t, "origin of "+field, want, s.Origin(field))
+				testkit.Equal(t, "origin of "+field, want, s.Origin(field))
 			}
 			type read struct {
 				Config
 				Other, Bad []string
 			}
-			looptest.Equal(t, "result", read{want, c.other, c.bad}, read{s.Config, s.Other, bad})
+			testkit.Equal(t, "result", read{want, c.other, c.bad}, read{s.Config, s.Other, bad})
 		})
 	}
 }
@@ -173,8 +173,8 @@ func TestReadWithoutConfig(t *testing.T) {
 	} {
 		s := Read(ParseFlags(strings.Fields(args)), files, true)
 		got := read{s.ReadOnlyPort, s.EvictionHard, s.Origin("readOnlyPort"), s.Origin("evictionHard")}
-		looptest.Equal(t, args, want, got, gocmp.AllowUnexported(read{}))
-		looptest.Equal(t, args, 0, len(s.Problems))
+		testkit.Equal(t, args, want, got, gocmp.AllowUnexported(read{}))
+		testkit.Equal(t, args, 0, len(s.Problems))
 	}
 }
 
@@ -183,11 +183,11 @@ func TestFieldsAreTheKubelets(t *testing.T) {
 	fields := func(from, as any) (all map[string]any) {
 		t.Helper()
 		data, err := json.Marshal(from)
-		looptest.Must(t, err)
-		looptest.Must(t, json.Unmarshal(data, as))
+		testkit.Must(t, err)
+		testkit.Must(t, json.Unmarshal(data, as))
 		data, err = json.Marshal(as)
-		looptest.Must(t, err)
-		looptest.Must(t, json.Unmarshal(data, &all))
+		testkit.Must(t, err)
+		testkit.Must(t, json.Unmarshal(data, &all))
 		return all
 	}
 	ours, theirs := fields(Defaults(), &Config{}), fields(Defaults(), &kubeletconfigv1beta1.KubeletConfiguration{})
@@ -225,7 +225,7 @@ func TestUnitArgs(t *testing.T) {
 	want := []string{
 		"/usr/bin/kubelet", "--b=c", "--config=/var/lib/kubelet/config.yaml", "--x", "--node-ip=::1", "--y=1",
 	}
-	looptest.Equal(t, "result", want, got)
+	testkit.Equal(t, "result", want, got)
 }
 
 func FuzzReadUnit(f *testing.F) {

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/health"
 	healthapi "google.golang.org/grpc/health/grpc_health_v1"
 
-	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // serveHealth serves on loopback until the test ends, with a health service if that is not nil. A check of "slow" is
@@ -19,7 +19,7 @@ import (
 func serveHealth(t *testing.T, service healthapi.HealthServer) (addr string) {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	srv := grpc.NewServer(grpc.UnaryInterceptor(func(
 		ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler,
 	) (any, error) {

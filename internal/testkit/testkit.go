@@ -46,6 +46,14 @@ func Text(err error) string {
 	return err.Error()
 }
 
+// Contains fails the test unless got contains want.
+func Contains(t testing.TB, what, want, got string) {
+	t.Helper()
+	if !strings.Contains(got, want) {
+		t.Errorf("%s: %q does not contain %q", what, got, want)
+	}
+}
+
 // Failed checks for an error that contains a text; none for no text.
 func Failed(t testing.TB, what string, err error, text string) {
 	t.Helper()
@@ -72,6 +80,12 @@ func Read(t testing.TB, file string) string {
 	return string(text)
 }
 
+// Write writes a file, and makes the folders above it.
+func Write(t testing.TB, file, text string) {
+	t.Helper()
+	Must(t, os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644))
+}
+
 // Golden compares a text with a file, which -update writes.
 func Golden(t testing.TB, file, got string) {
 	t.Helper()
@@ -86,6 +100,9 @@ func Archive(t *testing.T, path string, rewrite func(t *testing.T, text string) 
 	t.Helper()
 	archive, err := txtar.ParseFile(path)
 	Must(t, err)
+	if len(archive.Files) == 0 {
+		t.Fatal(path, "has no files")
+	}
 	for i, f := range archive.Files {
 		t.Run(f.Name, func(t *testing.T) {
 			archive.Files[i].Data = []byte(rewrite(t, string(f.Data)))

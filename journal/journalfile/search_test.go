@@ -80,6 +80,7 @@ func TestSearch(t *testing.T) {
 		want := slices.DeleteFunc(w.lines, func(l line) bool { return !pleg([]byte(l.Message)) })
 		got, stats := find(t, f, Query{Match: pleg})
 		slices.SortFunc(got, func(a, b line) int { return int(a.Realtime) - int(b.Realtime) })
+		testkit.Equal(t, mode+": how many have a text", n/5, len(want))
 		testkit.Equal(t, mode+": those with a text", want, got)
 		testkit.Equal(t, mode, Stats{Entries: n, Bytes: f.size, From: t0, To: t0 + (n-1)*1e6}, stats)
 	}

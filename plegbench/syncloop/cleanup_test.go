@@ -16,8 +16,8 @@ import (
 	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/crictl/fake/faketest"
 	"github.com/kdiag/kdiag/crictl/remote"
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
-	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 // inMemory is the endpoint of embedded runtimes: their dialers ignore it.
@@ -28,7 +28,7 @@ func serveFake(t *testing.T, s fake.Scenario) (crictl.Dialer, *remote.Service) {
 	t.Helper()
 	dialer := faketest.Serve(t, s)
 	service, err := remote.Dial(inMemory, remote.Options{Log: logr.Discard(), Dialer: dialer})
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = service.Close() })
 	return dialer, service
 }
@@ -40,10 +40,10 @@ func tree(t *testing.T, names ...string) string {
 	for _, name := range names {
 		path, content, isFile := strings.Cut(filepath.Join(root, name), "=")
 		if isFile {
-			looptest.Write(t, path, content)
+			testkit.Write(t, path, content)
 			continue
 		}
-		looptest.Must(t, os.MkdirAll(path, 0o755))
+		testkit.Must(t, os.MkdirAll(path, 0o755))
 	}
 	return root
 }
@@ -57,7 +57,7 @@ func leaves(t *testing.T, root string) (out []string) {
 		}
 		return err
 	})
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	return out
 }
 
@@ -81,7 +81,7 @@ func TestCleanupTriesAgain(t *testing.T) {
 				Labels:   map[string]string{container.OwnerLabel: "node"},
 			}
 			_, err := service.RunPodSandbox(t.Context(), sandbox, "")
-			looptest.Must(t, err)
+			testkit.Must(t, err)
 			done, err := Cleanup(t.Context(), CleanupConfig{
 				Endpoint: inMemory, NodeName: "node", RootDir: t.TempDir(), LogDir: t.TempDir(), Timeout: tt.within,
 				Dialer: dialer,
@@ -116,8 +116,8 @@ func TestCleanupFolders(t *testing.T) {
 				Endpoint: inMemory, NodeName: "lab", RootDir: dir + "/root", LogDir: dir + "/log", Dialer: dialer,
 			})
 			want, got := [][]string{removed, tt.left}, [][]string{done.Folders, leaves(t, dir)}
-			looptest.Must(t, err)
-			looptest.Equal(t, "removed and left", want, got)
+			testkit.Must(t, err)
+			testkit.Equal(t, "removed and left", want, got)
 		})
 	}
 }
@@ -146,9 +146,9 @@ func TestForgetCgroups(t *testing.T) {
 			mount, rootDir := tree(t, tt.cgroups...), tree(t, cgroupRootFile+"="+root)
 			var stopped []string
 			stop := func(slice string) error { stopped = append(stopped, slice); return nil }
-			looptest.Must(t, forgetCgroups(mount, rootDir, stop))
+			testkit.Must(t, forgetCgroups(mount, rootDir, stop))
 			want, got := [][]string{tt.left, tt.stopped}, append(leaves(t, mount), leaves(t, rootDir)...)
-			looptest.Equal(t, "left and stopped", want, [][]string{got, stopped})
+			testkit.Equal(t, "left and stopped", want, [][]string{got, stopped})
 		})
 	}
 }

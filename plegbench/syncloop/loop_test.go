@@ -12,6 +12,7 @@ import (
 
 	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/crictl/kubeletconfig"
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/plegbench/syncloop/config"
 	"github.com/kdiag/kdiag/plegbench/syncloop/kuberuntime"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
@@ -30,8 +31,8 @@ func TestLoopSkips(t *testing.T) {
 		at := func(minute int, why, health string, pods int) {
 			t.Helper()
 			time.Sleep(time.Until(start.Add(time.Duration(minute) * time.Minute)))
-			got := []any{s.loopState().Why, looptest.Text(s.syncLoopHealthCheck()), len(s.PodsWithStatus())}
-			looptest.Equal(t, fmt.Sprint("minute ", minute), []any{why, health, pods}, got)
+			got := []any{s.loopState().Why, testkit.Text(s.syncLoopHealthCheck()), len(s.PodsWithStatus())}
+			testkit.Equal(t, fmt.Sprint("minute ", minute), []any{why, health, pods}, got)
 		}
 		at(1, "", "", 0)
 		at(2, "container runtime is down", "", 0)
@@ -46,7 +47,7 @@ func TestLoopSkips(t *testing.T) {
 func kubelet(t *testing.T) *kubeletconfig.Config {
 	t.Helper()
 	k, _, err := LoadKubelet("", nil)
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	return k
 }
 
@@ -61,11 +62,11 @@ func TestStaticPodComesBack(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		running, err := s.runtime.GetPods(t.Context(), false)
-		looptest.Must(t, err)
-		looptest.Equal(t, "running pods", 1, len(running))
-		looptest.Equal(t, "running containers", 1, len(running[0].Containers))
+		testkit.Must(t, err)
+		testkit.Equal(t, "running pods", 1, len(running))
+		testkit.Equal(t, "running containers", 1, len(running[0].Containers))
 		restarted := s.metrics.RestartedPods.WithLabelValues("true")
-		looptest.Equal(t, "restarted", 1.0, looptest.Metric(t, restarted).GetCounter().GetValue())
+		testkit.Equal(t, "restarted", 1.0, looptest.Metric(t, restarted).GetCounter().GetValue())
 	})
 }
 
@@ -105,7 +106,7 @@ func syncs(t *testing.T, s *SyncLoop) (n uint64) {
 // debugging handlers, and what has no effect, or is refused by LoadKubelet or then, without an API server, by auth.
 func TestSettings(t *testing.T) {
 	dir := t.TempDir()
-	looptest.Write(t, dir+"/ca", "no certificate")
+	testkit.Write(t, dir+"/ca", "no certificate")
 	const unknownGate, knownGates = "unrecognized feature gate: ", ": here are AllAlpha, EventedPLEG, PLEGOnDemandRelist"
 	for _, tt := range []struct{ file, flags, want string }{
 		{"", "", "false 127.0.0.1 false []"},
@@ -128,7 +129,7 @@ func TestSettings(t *testing.T) {
 		{"featureGates: {NodeSwap: true}", "", "false 127.0.0.1 false [featureGates.NodeSwap]"},
 	} {
 		file, flags := filepath.Join(dir, "kubelet.yaml"), map[string][]string{}
-		looptest.Write(t, file, tt.file)
+		testkit.Write(t, file, tt.file)
 		for _, f := range strings.Fields(tt.flags) {
 			name, value, _ := strings.Cut(f, "=")
 			flags[name] = []string{value}
@@ -138,16 +139,16 @@ func TestSettings(t *testing.T) {
 		if secure && flags["kubeconfig"] == nil {
 			_, err = (&Config{Kubelet: k, RootDir: dir, NodeName: "n"}).auth()
 		}
-		got := looptest.Text(err)
+		got := testkit.Text(err)
 		if err == nil {
 			got = fmt.Sprint(secure, " ", k.Address, " ", k.EnableDebuggingHandlers, " ", noEffect)
 		}
-		looptest.Equal(t, fmt.Sprint(tt), tt.want, got)
+		testkit.Equal(t, fmt.Sprint(tt), tt.want, got)
 	}
 	k := kubelet(t)
 	k.StaticPodURLHeader = map[string][]string{"Authorization": {"Bearer secret"}}
-	looptest.Equal(t, "header", map[string][]string{"Authorization": {"<masked>"}}, configz(k).StaticPodURLHeader)
-	looptest.Equal(t, "header in use", []string{"Bearer secret"}, k.StaticPodURLHeader["Authorization"])
+	testkit.Equal(t, "header", map[string][]string{"Authorization": {"<masked>"}}, configz(k).StaticPodURLHeader)
+	testkit.Equal(t, "header in use", []string{"Bearer secret"}, k.StaticPodURLHeader["Authorization"])
 }
 
 // TestContainerGC has the kubelet's flags for dead containers.
@@ -167,10 +168,10 @@ func TestContainerGC(t *testing.T) {
 		{map[string][]string{all: {"many"}}, kuberuntime.GCPolicy{}, "--" + all + " many: it must be a number"},
 	} {
 		got, err := ContainerGC(tt.flags)
-		if !strings.HasPrefix(looptest.Text(err), tt.err) || (err == nil) != (tt.err == "") {
+		if !strings.HasPrefix(testkit.Text(err), tt.err) || (err == nil) != (tt.err == "") {
 			t.Errorf("%v: %v, want %s", tt.flags, err, tt.err)
 		} else if err == nil {
-			looptest.Equal(t, fmt.Sprint(tt.flags), tt.want, got)
+			testkit.Equal(t, fmt.Sprint(tt.flags), tt.want, got)
 		}
 	}
 }
@@ -221,8 +222,8 @@ status: {allocatable: {pods: 3, cpu: 2, memory: 1Gi, ephemeral-storage: 1Gi, exa
 		p := &v1.Pod{}
 		looptest.Decode(t, "{metadata: {"+tt.metadata+"}, spec: {"+tt.spec+"}}", p)
 		got := append(generalFilter(logr.Discard(), p, others, node), predicateFailure{})[0]
-		looptest.Equal(t, tt.spec, []string{tt.reason, tt.text}, []string{got.reason, got.message})
+		testkit.Equal(t, tt.spec, []string{tt.reason, tt.text}, []string{got.reason, got.message})
 	}
 	got := generalFilter(logr.Discard(), &v1.Pod{}, append(others, others[0], others[0]), node)
-	looptest.Equal(t, "too many", short+"pods, requested: 1, used: 3, capacity: 3", got[0].message)
+	testkit.Equal(t, "too many", short+"pods, requested: 1, used: 3, capacity: 3", got[0].message)
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/crictl/fake/faketest"
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
@@ -41,7 +42,7 @@ func onFake(
 ) {
 	t.Helper()
 	dir := t.TempDir()
-	looptest.Write(t, filepath.Join(dir, "web.yaml"), "kind: ConfigMap\nmetadata: {name: web, namespace: shop}")
+	testkit.Write(t, filepath.Join(dir, "web.yaml"), "kind: ConfigMap\nmetadata: {name: web, namespace: shop}")
 	synctest.Test(t, func(t *testing.T) {
 		k := kubelet(t)
 		k.ImageGCHighThresholdPercent, k.EvictionHard = 100, nil
@@ -50,7 +51,7 @@ func onFake(
 			Objects: dir, Kubelet: k, Periods: PeriodsFor(k), Recorder: record.NewFakeRecorder(1000),
 			Log: funcr.New(func(string, string) {}, funcr.Options{}), Dialer: faketest.Serve(t, runtime), Trace: trace,
 		})
-		looptest.Must(t, err)
+		testkit.Must(t, err)
 		pods := make(chan []*v1.Pod)
 		s.sources = []podSource{{pod.FileSource, func(ctx context.Context, send func([]*v1.Pod)) error {
 			for {
@@ -144,7 +145,7 @@ func TestTrace(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			steps := traced(t, tt.runtime, "shop/web")
-			looptest.Equal(t, "steps", slices.Concat(begin, tt.end), inOrder(steps))
+			testkit.Equal(t, "steps", slices.Concat(begin, tt.end), inOrder(steps))
 			n, at := 0, time.Duration(0)
 			for _, s := range steps {
 				if s.N > 0 && (s.N != n+1 || s.At < at) {
@@ -180,7 +181,7 @@ func TestTraceChapters(t *testing.T) {
 		send()
 		time.Sleep(time.Minute)
 	})
-	looptest.Equal(t, "chapters", []string{
+	testkit.Equal(t, "chapters", []string{
 		"shop/web is new: the source file has it", "containers create sandbox, start setup", "containers start web",
 		"Ready",
 		"shop/web: container web has ended", "containers start web", "Ready",
@@ -194,7 +195,7 @@ func TestTraceChapters(t *testing.T) {
 // TestTraceOfAnotherPod gives the name of a pod that does not come, and one of the pod's full name.
 func TestTraceOfAnotherPod(t *testing.T) {
 	want := []Step{{Kind: StepRemark, Text: "no pod default/web yet; pods seen: shop/web-lab"}}
-	looptest.Equal(t, "steps", want, traced(t, fake.Scenario{}, "web"))
+	testkit.Equal(t, "steps", want, traced(t, fake.Scenario{}, "web"))
 	if got := traced(t, fake.Scenario{}, "shop/web-lab"); len(got) < 10 {
 		t.Errorf("only %+v", got)
 	}

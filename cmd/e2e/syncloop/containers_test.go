@@ -14,8 +14,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
-	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 // A pod through a crash and the death of its sandbox, and volumes. How other pods fare is compared with a kubelet's
@@ -40,7 +40,7 @@ func (n *node) checkLife() {
 	uid, ip := string(n.pod("life").UID), n.pod("life").Status.PodIP
 	want := ip + "\tlife-" + e2eNode + "\nsearch shop.svc.example.org svc.example.org example.org\n" +
 		"nameserver 192.0.2.53\noptions ndots:5\n"
-	looptest.Equal(n.t, "hosts and resolv.conf", want,
+	testkit.Equal(n.t, "hosts and resolv.conf", want,
 		n.exec("life", "test -e /started && tail -1 /etc/hosts; cat /etc/resolv.conf"))
 	logged := func(file, text string, times int) {
 		n.t.Helper()
@@ -94,7 +94,7 @@ func (n *node) checkVolumes() {
 		"df -k /v/memory | tail -n 1 | tr -s ' ' | cut -d' ' -f2": "1024",
 		"echo kept > /v/memory/file; cat /v/memory/file":          "kept",
 	} {
-		looptest.Equal(n.t, script, want, read(script))
+		testkit.Equal(n.t, script, want, read(script))
 	}
 	n.write(n.cfg.Objects, "settings", fmt.Appendf(nil, configMap, "blue"))
 	n.await("the changed ConfigMap", func() error {

@@ -21,8 +21,8 @@ import (
 
 	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
 	"github.com/kdiag/kdiag/crictl/kubeletconfig"
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver/fake"
-	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 const (
@@ -106,7 +106,7 @@ func TestEndToEndEviction(t *testing.T) {
 			if tt.condition != "" {
 				n.awaitCondition(client, tt.condition, v1.ConditionTrue)
 			}
-			looptest.Contains(t, "first eviction", tt.first, n.log.Lines("pod is evicted successfully")[0])
+			testkit.Contains(t, "first eviction", tt.first, n.log.Lines("pod is evicted successfully")[0])
 			n.log.Has(t, tt.log)
 			if tt.over {
 				e2etest.Must(t, os.Remove(filepath.Join(disk, "ballast")))
@@ -141,7 +141,7 @@ func (n *node) checkPressure(client *fake.Client, disk string) {
 		return p.Status.Phase == v1.PodFailed && p.Status.Message == message
 	})
 	after := map[string]string{"modest": unharmed(get("modest")), "idle": unharmed(get("idle"))}
-	looptest.Equal(n.t, "the others", before, after)
+	testkit.Equal(n.t, "the others", before, after)
 }
 
 // newSmallNode makes a node with a small disk, an API server in memory and some of the pods of eviction.yaml.

@@ -23,7 +23,7 @@ import (
 	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/remote"
-	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // BenchmarkPods is the figure of docs/bench on the syncLoop; docs/bench/run runs it, with -benchtime 1x. KDIAG in the
@@ -42,7 +42,7 @@ func BenchmarkPods(b *testing.B) {
 		for b.Loop() {
 			measure(b, c, "", func() {
 				_, err := c.RunPods(b.Context(), nodebox.Pods{Count: benchPods, Containers: 1, State: crictl.ContainerRunning})
-				looptest.Must(b, err)
+				testkit.Must(b, err)
 			})
 		}
 	})
@@ -53,27 +53,27 @@ const benchPods = 100
 
 func benchContainerd(b *testing.B) *nodebox.Containerd {
 	c, err := nodebox.Start(b.Context(), nodebox.Options{Network: true})
-	looptest.Must(b, err)
-	b.Cleanup(func() { looptest.Must(b, c.Close()) })
+	testkit.Must(b, err)
+	b.Cleanup(func() { testkit.Must(b, c.Close()) })
 	return c
 }
 
 // measure reports how long it takes until all pods run, and whose CPU time that is, with a prefix of the names.
 func measure(b *testing.B, c *nodebox.Containerd, prefix string, run func()) {
 	client, err := crictl.Dial(c.Endpoint(), crictl.Options{RPCTimeout: time.Minute})
-	looptest.Must(b, err)
+	testkit.Must(b, err)
 	defer client.Close()
 	fs, err := procfs.NewDefaultFS()
-	looptest.Must(b, err)
+	testkit.Must(b, err)
 	cpu := func() (all, daemon float64) {
 		text, err := os.ReadFile("/sys/fs/cgroup/cpuacct/cpuacct.usage") // of the group that nodebox.Main made
-		looptest.Must(b, err)
+		testkit.Must(b, err)
 		_, err = fmt.Sscan(string(text), &all)
-		looptest.Must(b, err)
+		testkit.Must(b, err)
 		proc, err := fs.Proc(c.PID())
-		looptest.Must(b, err)
+		testkit.Must(b, err)
 		own, err := proc.Stat()
-		looptest.Must(b, err)
+		testkit.Must(b, err)
 		return all / 1e9, own.CPUTime()
 	}
 	start, state := time.Now(), crictl.ContainerRunning
@@ -94,12 +94,12 @@ func measure(b *testing.B, c *nodebox.Containerd, prefix string, run func()) {
 func benchSyncLoop(b *testing.B, kdiag string) {
 	c := benchContainerd(b)
 	dir := b.TempDir()
-	looptest.Must(b, os.Mkdir(filepath.Join(dir, "pods"), 0o755))
+	testkit.Must(b, os.Mkdir(filepath.Join(dir, "pods"), 0o755))
 	for i := range benchPods {
 		manifest := fmt.Appendf(nil, "---\n{apiVersion: v1, kind: Pod, metadata: {name: p%d}, spec: {hostNetwork: true, "+
 			"containers: [{name: c, image: %q, imagePullPolicy: Never, command: [/bin/sleep, '2147483647']}]}}\n",
 			i, nodebox.ImageBusybox)
-		looptest.Must(b, os.WriteFile(fmt.Sprintf("%s/pods/%d.yaml", dir, i), manifest, 0o644))
+		testkit.Must(b, os.WriteFile(fmt.Sprintf("%s/pods/%d.yaml", dir, i), manifest, 0o644))
 	}
 	args := []string{
 		"syncloop", "--runtime-endpoint", c.Endpoint(), "--node-name", "bench", "--root-dir", dir + "/root",
@@ -110,22 +110,22 @@ func benchSyncLoop(b *testing.B, kdiag string) {
 			"--manifests", dir + "/pods", "--log-file", dir + "/loop.log", "--max-pods", "1000",
 			"--image-gc-high-threshold", "100", "--eviction-hard", "memory.available<50Mi",
 		})...)
-		measure(b, c, "", func() { looptest.Must(b, loop.Start()) })
+		measure(b, c, "", func() { testkit.Must(b, loop.Start()) })
 		time.Sleep(15 * time.Second)
 		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", loop.Process.Pid))
-		looptest.Must(b, err)
+		testkit.Must(b, err)
 		for field, unit := range map[string]string{"VmHWM:": "peak-MB", "VmRSS:": "rest-MB", "RssAnon:": "rest-anon-MB"} {
 			var kib float64
 			_, value, _ := strings.Cut(string(status), field)
 			_, err := fmt.Sscan(value, &kib)
-			looptest.Must(b, err)
+			testkit.Must(b, err)
 			b.ReportMetric(kib*1024/1e6, unit)
 		}
-		looptest.Must(b, loop.Process.Signal(unix.SIGTERM))
-		looptest.Must(b, loop.Wait())
+		testkit.Must(b, loop.Process.Signal(unix.SIGTERM))
+		testkit.Must(b, loop.Wait())
 		b.ReportMetric((loop.ProcessState.UserTime() + loop.ProcessState.SystemTime()).Seconds(), "cpu-s")
 		pods := configurations(b, c)
-		clean := func() { looptest.Must(b, exec.CommandContext(b.Context(), kdiag, append(args, "--cleanup")...).Run()) }
+		clean := func() { testkit.Must(b, exec.CommandContext(b.Context(), kdiag, append(args, "--cleanup")...).Run()) }
 		start := time.Now()
 		clean()
 		b.ReportMetric(time.Since(start).Seconds(), "s-to-clean")
@@ -143,24 +143,24 @@ type configuredPod struct {
 // configurations reads those of all containers from containerd's verbose statuses.
 func configurations(b *testing.B, c *nodebox.Containerd) (pods []configuredPod) {
 	conn, err := grpc.NewClient(c.Endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	looptest.Must(b, err)
+	testkit.Must(b, err)
 	defer conn.Close()
 	client := runtimeapi.NewRuntimeServiceClient(conn)
 	list, err := client.ListContainers(b.Context(), &runtimeapi.ListContainersRequest{})
-	looptest.Must(b, err)
+	testkit.Must(b, err)
 	for _, one := range list.GetContainers() {
 		container, err := client.ContainerStatus(b.Context(), &runtimeapi.ContainerStatusRequest{
 			ContainerId: one.GetId(), Verbose: true,
 		})
-		looptest.Must(b, err)
+		testkit.Must(b, err)
 		sandbox, err := client.PodSandboxStatus(b.Context(), &runtimeapi.PodSandboxStatusRequest{
 			PodSandboxId: one.GetPodSandboxId(), Verbose: true,
 		})
-		looptest.Must(b, err)
+		testkit.Must(b, err)
 		var c struct{ Config *runtimeapi.ContainerConfig }
 		var s struct{ Config *runtimeapi.PodSandboxConfig }
-		looptest.Must(b, json.Unmarshal([]byte(container.GetInfo()["info"]), &c))
-		looptest.Must(b, json.Unmarshal([]byte(sandbox.GetInfo()["info"]), &s))
+		testkit.Must(b, json.Unmarshal([]byte(container.GetInfo()["info"]), &c))
+		testkit.Must(b, json.Unmarshal([]byte(sandbox.GetInfo()["info"]), &s))
 		pods = append(pods, configuredPod{s.Config, c.Config})
 	}
 	return pods
@@ -169,13 +169,13 @@ func configurations(b *testing.B, c *nodebox.Containerd) (pods []configuredPod) 
 // runSame makes pods with the same configurations, and the folders and files in which they log and end.
 func runSame(b *testing.B, c *nodebox.Containerd, pods []configuredPod) {
 	cri, err := remote.Dial(c.Endpoint(), remote.Options{Timeout: time.Minute})
-	looptest.Must(b, err)
+	testkit.Must(b, err)
 	defer cri.Close()
 	for _, p := range pods {
 		logs := filepath.Join(p.sandbox.GetLogDirectory(), p.container.GetMetadata().GetName())
-		looptest.Must(b, os.MkdirAll(logs, 0o755))
+		testkit.Must(b, os.MkdirAll(logs, 0o755))
 		for _, mount := range p.container.GetMounts() {
-			looptest.Write(b, mount.GetHostPath(), "")
+			testkit.Write(b, mount.GetHostPath(), "")
 		}
 	}
 	measure(b, c, "same-", func() {
@@ -193,6 +193,6 @@ func runSame(b *testing.B, c *nodebox.Containerd, pods []configuredPod) {
 				return err
 			})
 		}
-		looptest.Must(b, g.Wait())
+		testkit.Must(b, g.Wait())
 	})
 }

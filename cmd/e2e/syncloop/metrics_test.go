@@ -24,9 +24,9 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/plegbench/syncloop"
 	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver/fake"
-	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 // metrics-server's questions, with its token: the usage of CPU and memory is that of the cgroups at that time.
@@ -67,10 +67,10 @@ func TestEndToEndMetrics(t *testing.T) {
 
 	for token, want := range map[string]int{"": 401, "unknown": 401, "somebody": 403, "metrics-server": 200} {
 		code, _ := n.ask("/metrics/resource", token)
-		looptest.Equal(t, "code for "+token, want, code)
+		testkit.Equal(t, "code for "+token, want, code)
 	}
 	code, _ := n.ask("/pods", "metrics-server")
-	looptest.Equal(t, "code of /pods", http.StatusForbidden, code)
+	testkit.Equal(t, "code of /pods", http.StatusForbidden, code)
 	start := time.Now()
 	before, set := n.used("busy")
 	var sample func(name, of string) float64

@@ -17,10 +17,10 @@ import (
 	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
 	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 	"github.com/kdiag/kdiag/crictl/kubeletconfig"
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver/fake"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/kuberuntime"
-	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
@@ -46,7 +46,7 @@ func TestEndToEndVolumes(t *testing.T) {
 			"stat -Lc '%g %a' /password/key":                  "4242 440\n",
 			"id -G | tr ' ' '\n' | grep 4":                    "4242\n4343\n",
 		} {
-			looptest.Equal(n.t, script, want, n.exec("parts", script))
+			testkit.Equal(n.t, script, want, n.exec("parts", script))
 		}
 		uid := n.pod("parts").UID
 		n.remove("parts")
@@ -58,7 +58,7 @@ func TestEndToEndVolumes(t *testing.T) {
 			return w != nil && w.Reason == "CreateContainerConfigError"
 		})
 		const want = `failed to prepare subPath for volumeMount "disk" of container "c"`
-		looptest.Equal(n.t, "message", want, containerOf(p).State.Waiting.Message)
+		testkit.Equal(n.t, "message", want, containerOf(p).State.Waiting.Message)
 	})
 	n.sub("late sources", func() {
 		for _, text := range []string{
@@ -75,7 +75,7 @@ func TestEndToEndVolumes(t *testing.T) {
 			"kind: Secret\nmetadata: {name: late, namespace: shop}\nstringData: {c: d}\n"))
 		e2etest.Must(n.t, os.Mkdir(host, 0o755))
 		n.awaitReady("late")
-		looptest.Equal(n.t, "content", "bd/host\n", n.exec("late", "cat /map/a /key/c; ls -d /host"))
+		testkit.Equal(n.t, "content", "bd/host\n", n.exec("late", "cat /map/a /key/c; ls -d /host"))
 	})
 	n.sub("readiness after startup", func() {
 		n.awaitReady("startup")
@@ -84,7 +84,7 @@ func TestEndToEndVolumes(t *testing.T) {
 		p.Name = "again"
 		n.apply(p)
 		n.awaitReady("again")
-		looptest.Contains(n.t, "out of turn", "again", fmt.Sprint(n.log.Lines("Triggered Probe by manual run")))
+		testkit.Contains(n.t, "out of turn", "again", fmt.Sprint(n.log.Lines("Triggered Probe by manual run")))
 	})
 }
 

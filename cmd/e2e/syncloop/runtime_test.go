@@ -15,7 +15,7 @@ import (
 	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
 	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 	"github.com/kdiag/kdiag/crictl"
-	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // A syncLoop that is started again takes over what runs and ends what is not wanted any more; so it does with a
@@ -62,7 +62,7 @@ func TestEndToEndRestarts(t *testing.T) {
 	if err != nil || got.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		t.Errorf("the container of another is %v, %v", got, err)
 	}
-	looptest.Equal(t, "pods of others", 1, n.Snapshot().Foreign)
+	testkit.Equal(t, "pods of others", 1, n.Snapshot().Foreign)
 }
 
 // allRunning waits until the pods are ready and returns what runs of them.
@@ -90,9 +90,9 @@ func (n *node) unchanged(after string, names []string, before map[string]map[str
 		}
 		return nodeIs(n.Snapshot().Conditions, v1.NodeReady, v1.ConditionTrue)
 	})
-	looptest.Equal(n.t, "running after "+after, before, n.allRunning(names))
+	testkit.Equal(n.t, "running after "+after, before, n.allRunning(names))
 	for _, name := range names {
-		looptest.Equal(n.t, "restarts of "+name+" after "+after, int32(0), containerOf(n.pod(name)).RestartCount)
+		testkit.Equal(n.t, "restarts of "+name+" after "+after, int32(0), containerOf(n.pod(name)).RestartCount)
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
-	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // A recorder answers each request with one document, and keeps what it was asked.
@@ -52,7 +52,7 @@ func serve(t *testing.T, r *recorder, contentType string, limits Limits) *Client
 	client, err := New(&rest.Config{
 		Host: server.URL, BearerToken: "secret", ContentConfig: rest.ContentConfig{ContentType: contentType},
 	}, limits)
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	return client
 }
 
@@ -142,21 +142,21 @@ func TestCalls(t *testing.T) {
 	} {
 		r.answer, r.asked = tt.answer, nil
 		got, err := tt.call()
-		looptest.Must(t, err)
-		looptest.Equal(t, "asked", []string{tt.want, "Bearer secret"}, append(r.asked, r.identity))
+		testkit.Must(t, err)
+		testkit.Equal(t, "asked", []string{tt.want, "Bearer secret"}, append(r.asked, r.identity))
 		// Decoding drops the kind.
 		got.GetObjectKind().SetGroupVersionKind(tt.answer.GetObjectKind().GroupVersionKind())
-		looptest.Equal(t, tt.want, tt.answer, got)
+		testkit.Equal(t, tt.want, tt.answer, got)
 		want, ok := tt.sent.([]byte)
 		if !ok && tt.sent != nil {
 			want, _ = json.Marshal(tt.sent)
 		}
-		looptest.Equal(t, tt.want, string(want), strings.TrimSpace(string(r.body)))
+		testkit.Equal(t, tt.want, string(want), strings.TrimSpace(string(r.body)))
 		patched := r.kind == string(types.StrategicMergePatchType)
 		if strings.Contains(tt.want, "fieldManager") {
 			patched = r.kind == string(types.ApplyPatchType)
 		}
-		looptest.Equal(t, tt.want+", as a patch", strings.HasPrefix(tt.want, "PATCH"), patched)
+		testkit.Equal(t, tt.want+", as a patch", strings.HasPrefix(tt.want, "PATCH"), patched)
 	}
 }
 
@@ -173,10 +173,10 @@ func TestHeartbeatsAreNotHeldBack(t *testing.T) {
 		leaseErr := c.Get(ctx, v1.NamespaceNodeLease, "n1", &coordinationv1.Lease{})
 		err = errors.Join(err, nodeErr, leaseErr)
 	}
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	cancel()
 	if err := c.Get(ctx, "shop", "web", &v1.Pod{}); err == nil {
 		t.Error("a second pod was not held back")
 	}
-	looptest.Equal(t, "requests", 11, len(r.asked))
+	testkit.Equal(t, "requests", 11, len(r.asked))
 }

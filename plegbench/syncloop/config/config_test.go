@@ -2,9 +2,7 @@ package config
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
@@ -26,13 +25,13 @@ func TestPodConfig(t *testing.T) {
 	twin := looptest.Pod("a", func(p *v1.Pod) { p.UID = "other" })
 	m.Merge(t.Context(), PodUpdate{Op: SET, Source: "file", Pods: []*v1.Pod{looptest.Pod("a"), twin, looptest.Pod("b")}})
 	updates := looptest.Drain(m.Updates())
-	looptest.Equal(t, "updates", []string{"ADD a b"}, show(updates))
+	testkit.Equal(t, "updates", []string{"ADD a b"}, show(updates))
 	want := "Warning FailedValidation Error validating pod a_shop(other) from file due to duplicate pod name " +
 		`"a", ignoring`
-	looptest.Equal(t, "event", want, <-events.Events)
+	testkit.Equal(t, "event", want, <-events.Events)
 	a := updates[0].Pods[0]
 	_, err := time.Parse(time.RFC3339Nano, a.Annotations[pod.ConfigFirstSeenAnnotation])
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	if !pod.IsStatic(a) || updates[0].Source != "file" {
 		t.Errorf("source %q, annotations %v", updates[0].Source, a.Annotations)
 	}
@@ -40,7 +39,7 @@ func TestPodConfig(t *testing.T) {
 	a.Spec.Containers[0].Image = "the receiver may do what it likes"
 	m.Merge(t.Context(), PodUpdate{Op: SET, Source: "file", Pods: []*v1.Pod{looptest.Pod("a"), looptest.Pod("b")}})
 	m.Merge(t.Context(), PodUpdate{Op: SET, Source: "api", Pods: nil})
-	looptest.Equal(t, "updates", []string{"ADD"}, show(looptest.Drain(m.Updates())))
+	testkit.Equal(t, "updates", []string{"ADD"}, show(looptest.Drain(m.Updates())))
 }
 
 func image(image string) func(*v1.Pod) {
@@ -100,7 +99,7 @@ func TestMerge(t *testing.T) {
 		{pods{looptest.Pod("d", shorter)}, []string{"REMOVE b", "RECONCILE d"}},
 	} {
 		has, changed := merge("api", had, tt.list, "t")
-		looptest.Equal(t, fmt.Sprint("list ", i), tt.want, show(updates("api", changed, had == nil)))
+		testkit.Equal(t, fmt.Sprint("list ", i), tt.want, show(updates("api", changed, had == nil)))
 		for _, p := range has { // what a change leaves out is kept, and is the kubelet's own
 			if p.Annotations[pod.ConfigSourceAnnotation] != "api" || p.Annotations[pod.ConfigFirstSeenAnnotation] != "t" {
 				t.Errorf("list %d: %s has the annotations %v", i, p.Name, p.Annotations)
@@ -120,20 +119,15 @@ spec:
     image: local/web:1
 `
 
-var update = flag.Bool("update", false, "write the goldens")
-
 // TestParse completes a pod as the API server and the kubelet would.
 func TestParse(t *testing.T) {
-	pods, err := parse([]byte(looptest.Read(t, "testdata/full.yaml")), pod.FileSource, "/m/full.yaml", "Node-A")
+	pods, err := parse([]byte(testkit.Read(t, "testdata/full.yaml")), pod.FileSource, "/m/full.yaml", "Node-A")
 	if err != nil || len(pods) != 1 {
 		t.Fatal(pods, err)
 	}
 	got, err := yaml.Marshal(pods[0])
-	looptest.Must(t, err)
-	if *update {
-		looptest.Must(t, os.WriteFile("testdata/full.golden.yaml", got, 0o644))
-	}
-	looptest.Equal(t, "completed", looptest.Read(t, "testdata/full.golden.yaml"), string(got))
+	testkit.Must(t, err)
+	testkit.Golden(t, "testdata/full.golden.yaml", string(got))
 }
 
 func TestParseErrors(t *testing.T) {
@@ -168,15 +162,15 @@ func FuzzParsePod(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		pods, err := parse(data, pod.FileSource, "/m/x", "n")
 		if err != nil {
-			looptest.Contains(t, "error", "/m/x: ", err.Error())
+			testkit.Contains(t, "error", "/m/x: ", err.Error())
 			return
 		}
 		again, err := parse(data, pod.FileSource, "/m/x", "n")
-		looptest.Must(t, err)
-		looptest.Equal(t, "parsed twice", pods, again)
+		testkit.Must(t, err)
+		testkit.Equal(t, "parsed twice", pods, again)
 		for _, p := range pods {
 			_, err := json.Marshal(p)
-			looptest.Must(t, err)
+			testkit.Must(t, err)
 			if p.UID == "" || p.Spec.NodeName != "n" || len(p.Spec.Containers) == 0 ||
 				p.Spec.TerminationGracePeriodSeconds == nil {
 				t.Errorf("not complete: %v", p)
@@ -184,7 +178,7 @@ func FuzzParsePod(f *testing.F) {
 			// The same pod again is no change.
 			has, _ := merge("file", nil, []*v1.Pod{p}, "t")
 			_, c := merge("file", has, []*v1.Pod{p}, "t")
-			looptest.Equal(t, "changes without a change", map[Op][]*v1.Pod{}, c)
+			testkit.Equal(t, "changes without a change", map[Op][]*v1.Pod{}, c)
 		}
 	})
 }

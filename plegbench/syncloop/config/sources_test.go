@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver/fake"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
@@ -46,7 +47,7 @@ func TestAPIServer(t *testing.T) {
 		case clienttesting.WatchActionImpl:
 			fields = a.GetWatchRestrictions().Fields.String()
 		}
-		looptest.Equal(t, a.GetVerb(), "spec.nodeName=node-a", fields)
+		testkit.Equal(t, a.GetVerb(), "spec.nodeName=node-a", fields)
 	}
 }
 
@@ -60,7 +61,7 @@ func names(pods []*v1.Pod) []string {
 
 func write(t *testing.T, path, name string) {
 	t.Helper()
-	looptest.Write(t, path, strings.Replace(minimal, "web", name, 1))
+	testkit.Write(t, path, strings.Replace(minimal, "web", name, 1))
 }
 
 func TestFileList(t *testing.T) {
@@ -72,26 +73,26 @@ func TestFileList(t *testing.T) {
 	for path, content := range map[string]string{
 		"broken": "a: [", "config": "apiVersion: v1\nkind: ConfigMap\n",
 	} {
-		looptest.Write(t, filepath.Join(dir, path), content)
+		testkit.Write(t, filepath.Join(dir, path), content)
 	}
-	looptest.Must(t, os.Mkdir(filepath.Join(dir, "folder"), 0o700))
-	looptest.Must(t, os.Symlink("nowhere", filepath.Join(dir, "link")))
+	testkit.Must(t, os.Mkdir(filepath.Join(dir, "folder"), 0o700))
+	testkit.Must(t, os.Symlink("nowhere", filepath.Join(dir, "link")))
 	var log looptest.Log
 	f := &File{Interval: 20 * time.Second, Path: dir, NodeName: "n", Log: log.Logger(0)}
 	read := func(changed string, want ...string) {
 		t.Helper()
-		looptest.Must(t, f.read(changed))
-		looptest.Equal(t, "pods", want, names(f.sorted()))
+		testkit.Must(t, f.read(changed))
+		testkit.Equal(t, "pods", want, names(f.sorted()))
 	}
 	read("", "a-n", "b-n", "a-n")
 	const could = `"Could not process manifest file" "error"="`
 	broken, folder := could+dir+`/broken: this is neither YAML nor JSON`, could+dir+`/folder: not a regular file`
 	got := []int{len(log.Lines("")), len(log.Lines(broken)), len(log.Lines(folder))}
-	looptest.Equal(t, "lines: in all, broken, folder", []int{2, 1, 1}, got)
+	testkit.Equal(t, "lines: in all, broken, folder", []int{2, 1, 1}, got)
 
 	write(t, filepath.Join(dir, "broken"), "mended")
-	looptest.Must(t, os.Remove(filepath.Join(dir, "z-same-pod-as-a")))
-	looptest.Write(t, filepath.Join(dir, "b"), "")
+	testkit.Must(t, os.Remove(filepath.Join(dir, "z-same-pod-as-a")))
+	testkit.Write(t, filepath.Join(dir, "b"), "")
 	read(filepath.Join(dir, "broken"), "a-n", "b-n", "mended-n", "a-n")
 	read(filepath.Join(dir, "z-same-pod-as-a"), "a-n", "b-n", "mended-n")
 	read(filepath.Join(dir, "b"), "a-n", "b-n", "mended-n") // b is being written
@@ -137,7 +138,7 @@ type answers struct {
 }
 
 func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
-	looptest.Equal(a.t, "header", []string{"a", "b"}, r.Header["X-Node"])
+	testkit.Equal(a.t, "header", []string{"a", "b"}, r.Header["X-Node"])
 	a.asked = append(a.asked, time.Since(a.start))
 	if len(a.left) == 0 {
 		return nil, errors.New("connection refused")
@@ -171,11 +172,11 @@ func TestHTTP(t *testing.T) {
 		send := func(pods []*v1.Pod) { got = append(got, strings.Join(names(pods), " ")) }
 		run := func(ctx context.Context) error { return h.Run(ctx, send) }
 		looptest.RunFor(t, run, 10*20*time.Second+time.Millisecond)
-		looptest.Equal(t, "sent", []string{"web-n", "a-n b-n", ""}, got)
+		testkit.Equal(t, "sent", []string{"web-n", "a-n b-n", ""}, got)
 		if len(a.asked) != 11 || a.asked[1] != 20*time.Second {
 			t.Errorf("asked at %v", a.asked)
 		}
 		failed := len(log.Lines(`"level"=0 "msg"="Failed to read pods from URL"`))
-		looptest.Equal(t, "lines of failures: after three in a row only with -v=4", 6, failed)
+		testkit.Equal(t, "lines of failures: after three in a row only with -v=4", 6, failed)
 	})
 }

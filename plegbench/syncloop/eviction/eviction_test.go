@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
 )
@@ -153,14 +154,14 @@ func TestOnePass(t *testing.T) {
 			"Eviction manager: pod failed to evict",
 		},
 	} {
-		looptest.Bubble(t, name, func(t *testing.T) {
+		testkit.Bubble(t, name, func(t *testing.T) {
 			n := newHarness(tt.memory, tt.disk)
 			if tt.change != nil {
 				tt.change(n)
 			}
 			looptest.RunFor(t, n.Run, 500*time.Millisecond)
 			got := []string{strings.Join(n.killed, " "), strings.Join(n.reclaimed, " ")}
-			looptest.Equal(t, "killed and reclaimed", []string{tt.killed, tt.reclaimed}, got)
+			testkit.Equal(t, "killed and reclaimed", []string{tt.killed, tt.reclaimed}, got)
 			n.log.Has(t, tt.log)
 		})
 	}
@@ -183,7 +184,7 @@ func TestCleanup(t *testing.T) {
 		n := newHarness(50, 500)
 		n.dirty = true
 		looptest.RunFor(t, n.Run, 29*time.Second)
-		looptest.Equal(t, "killed", []string{"large 1"}, n.killed)
+		testkit.Equal(t, "killed", []string{"large 1"}, n.killed)
 		const why = "The node was low on resource: memory. Threshold quantity: 100, available: 50. " +
 			"Container c was using 700, request is 0, has larger consumption of memory. "
 		s := n.status
@@ -194,7 +195,7 @@ func TestCleanup(t *testing.T) {
 		n = newHarness(50, 500)
 		n.dirty = true
 		looptest.RunFor(t, n.Run, 31*time.Second)
-		looptest.Equal(t, "killed", []string{"large 1", "small 1"}, n.killed)
+		testkit.Equal(t, "killed", []string{"large 1", "small 1"}, n.killed)
 		n.log.Has(t, "timed out waiting")
 	})
 }
@@ -223,8 +224,8 @@ func TestParse(t *testing.T) {
 			MinReclaim: none,
 		},
 	}
-	looptest.Must(t, err)
-	looptest.Equal(t, "thresholds", want, got)
+	testkit.Must(t, err)
+	testkit.Equal(t, "thresholds", want, got)
 	for _, bad := range []struct{ hard, soft, grace, least string }{
 		{"memory.available=-1Gi", "", "", ""},
 		{"memory.available=NaN%", "", "", ""},
@@ -335,9 +336,9 @@ func TestNext(t *testing.T) {
 				for _, t := range starved {
 					signals = append(signals, string(t.Signal))
 				}
-				looptest.Equal(t, fmt.Sprint("starved of at step ", i), st.starved, strings.Join(signals, " "))
+				testkit.Equal(t, fmt.Sprint("starved of at step ", i), st.starved, strings.Join(signals, " "))
 				what := "conditions of step " + strconv.Itoa(i)
-				looptest.Equal(t, what, st.conditions, s.conditions(25*time.Second, now))
+				testkit.Equal(t, what, st.conditions, s.conditions(25*time.Second, now))
 			}
 		})
 	}
@@ -377,7 +378,7 @@ func TestRank(t *testing.T) {
 		for _, p := range rank(pods, stats, signal) {
 			got = append(got, p.Name)
 		}
-		looptest.Equal(t, string(signal), want, strings.Join(got, " "))
+		testkit.Equal(t, string(signal), want, strings.Join(got, " "))
 	}
 }
 
@@ -410,9 +411,9 @@ func TestParseKill(t *testing.T) {
 func TestWatchOOM(t *testing.T) {
 	n := newHarness(500, 500)
 	err := n.WatchOOM(t.Context(), filepath.Join(t.TempDir(), "kmsg"))
-	looptest.Contains(t, "without a log", "the kernel's log", looptest.Text(err))
+	testkit.Contains(t, "without a log", "the kernel's log", testkit.Text(err))
 	n.reportKill(kill{"/kubepods/pod1", "stress", 42}) // only kills of the system are reported
 	n.reportKill(kill{"", "my, app", 77})
 	want := []string{"Warning SystemOOM System OOM encountered, victim process: my, app, pid: 77"}
-	looptest.Equal(t, "events", want, looptest.Drain(n.recorder.Events))
+	testkit.Equal(t, "events", want, looptest.Drain(n.recorder.Events))
 }

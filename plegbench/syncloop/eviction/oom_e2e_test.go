@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // patience is for what takes a moment on a machine that is not busy.
@@ -27,7 +27,7 @@ func TestEndToEndCgroupOOM(t *testing.T) {
 		root, limit = root+"/memory", "memory.limit_in_bytes"
 	}
 	dir, err := os.MkdirTemp(root, "kdiag-oom-")
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(func() {
 		deadline := time.Now().Add(patience)
 		for err := os.Remove(dir); err != nil; err = os.Remove(dir) {
@@ -37,7 +37,7 @@ func TestEndToEndCgroupOOM(t *testing.T) {
 			time.Sleep(20 * time.Millisecond) // what was killed has not ended yet
 		}
 	})
-	looptest.Must(t, os.WriteFile(filepath.Join(dir, limit), []byte(strconv.Itoa(8<<20)), 0o644))
+	testkit.Must(t, os.WriteFile(filepath.Join(dir, limit), []byte(strconv.Itoa(8<<20)), 0o644))
 	_ = os.WriteFile(filepath.Join(dir, "memory.swap.max"), []byte("0"), 0o644) // there may be no swap
 	kills, ended := make(chan kill, 1000), make(chan error, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -57,5 +57,5 @@ func TestEndToEndCgroupOOM(t *testing.T) {
 		}
 	}
 	cancel()
-	looptest.Must(t, <-ended)
+	testkit.Must(t, <-ended)
 }

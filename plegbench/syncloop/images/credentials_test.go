@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver/fake"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
@@ -73,7 +74,7 @@ func TestCredentials(t *testing.T) {
 					got = append(got, a.GetUsername()+":"+a.GetPassword())
 				}
 			}
-			looptest.Equal(t, "credentials", tt.want, strings.Join(got, " ")+looptest.Text(err))
+			testkit.Equal(t, "credentials", tt.want, strings.Join(got, " ")+testkit.Text(err))
 		})
 	}
 }
@@ -86,7 +87,7 @@ func TestPullSecrets(t *testing.T) {
 	for _, user := range []string{"old", "older", "clerk"} {
 		secret := secretOf(`{"r.io": {"username": "` + user + `", "password": "s3cret"}}`)
 		secret.Name = user
-		looptest.Must(t, api.Tracker().Add(secret))
+		testkit.Must(t, api.Tracker().Add(secret))
 	}
 	refs := func(names ...string) func(*v1.Pod) {
 		return func(p *v1.Pod) {
@@ -123,7 +124,7 @@ func TestPullSecrets(t *testing.T) {
 				return fmt.Errorf("401 Unauthorized %q", auth.GetUsername())
 			}
 			_, message, reason := m.EnsureImage(t.Context(), tt.pod, &v1.Container{Image: "r.io/a"}, nil)
-			looptest.Equal(t, "users", tt.users, users)
+			testkit.Equal(t, "users", tt.users, users)
 			if want := slices.Contains(tt.users, "clerk"); (reason == nil) != want {
 				t.Errorf("%v: %s", reason, message)
 			}
@@ -133,8 +134,8 @@ func TestPullSecrets(t *testing.T) {
 					events = append(events, e)
 				}
 			}
-			looptest.Equal(t, "events", tt.events, events)
-			looptest.Equal(t, "lines with a password", 0, len(log.Lines("s3cret")))
+			testkit.Equal(t, "events", tt.events, events)
+			testkit.Equal(t, "lines with a password", 0, len(log.Lines("s3cret")))
 		})
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
 )
@@ -132,7 +133,7 @@ func TestEnsureImage(t *testing.T) {
 			},
 		},
 	} {
-		looptest.Bubble(t, name, func(t *testing.T) {
+		testkit.Bubble(t, name, func(t *testing.T) {
 			s := &fakeService{}
 			s.pull = func(context.Context, string) error {
 				time.Sleep(2 * time.Second)
@@ -145,8 +146,8 @@ func TestEnsureImage(t *testing.T) {
 			if reason != nil {
 				got = ref + " " + reason.Error() + " " + message
 			}
-			looptest.Equal(t, "reference, reason and message", tt.want, got)
-			looptest.Equal(t, "events", tt.events, looptest.Drain(recorder.Events))
+			testkit.Equal(t, "reference, reason and message", tt.want, got)
+			testkit.Equal(t, "events", tt.events, looptest.Drain(recorder.Events))
 		})
 	}
 }
@@ -160,7 +161,7 @@ func TestParallelPulls(t *testing.T) {
 		"serial":    {Config{Serialize: true, MaxParallel: 3}, 1, 20},
 		"unbounded": {Config{}, 20, 20},
 	} {
-		looptest.Bubble(t, name, func(t *testing.T) {
+		testkit.Bubble(t, name, func(t *testing.T) {
 			r := &fakeService{pull: func(context.Context, string) error { time.Sleep(time.Minute); return nil }}
 			m, _ := newManager(r, tt.config)
 			var wg sync.WaitGroup
@@ -171,7 +172,7 @@ func TestParallelPulls(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			looptest.Equal(t, "pulls, and at a time", []int{tt.pulls, tt.most}, []int{len(r.pulls), r.most})
+			testkit.Equal(t, "pulls, and at a time", []int{tt.pulls, tt.most}, []int{len(r.pulls), r.most})
 		})
 	}
 }
@@ -199,14 +200,14 @@ func TestCollect(t *testing.T) {
 			t.Fatalf("at the first look, at 90 %%: %v, removed %v", err, s.removed)
 		}
 		s.disk -= 11
-		looptest.Must(t, g.CollectNow(t.Context())) // at 79 %
-		looptest.Equal(t, "removed", 0, len(s.removed))
+		testkit.Must(t, g.CollectNow(t.Context())) // at 79 %
+		testkit.Equal(t, "removed", 0, len(s.removed))
 		delete(s.used, "was")
 		time.Sleep(time.Hour)
 		s.images = append(s.images, sized("new", 11))
-		looptest.Must(t, g.CollectNow(t.Context()))
-		looptest.Equal(t, "removed", []string{"a", "b", "was"}, s.removed)
-		looptest.Equal(t, "events", 0, len(looptest.Drain(recorder.Events)))
+		testkit.Must(t, g.CollectNow(t.Context()))
+		testkit.Equal(t, "removed", []string{"a", "b", "was"}, s.removed)
+		testkit.Equal(t, "events", 0, len(looptest.Drain(recorder.Events)))
 		// For an eviction all goes that is not used, but what was pulled again meanwhile is new.
 		time.Sleep(time.Minute)
 		again := s.images[len(s.images)-1]
@@ -218,8 +219,8 @@ func TestCollect(t *testing.T) {
 		s.used, s.removed = nil, nil
 		s.fail = map[string]error{"used": errors.New("it is stuck")}
 		err = g.DeleteUnused(t.Context())
-		looptest.Contains(t, "error", "freed 5 bytes space with errors in image deletion: it is stuck", looptest.Text(err))
-		looptest.Equal(t, "removed", []string{"tagged"}, s.removed)
+		testkit.Contains(t, "error", "freed 5 bytes space with errors in image deletion: it is stuck", testkit.Text(err))
+		testkit.Equal(t, "removed", []string{"tagged"}, s.removed)
 	})
 }
 
@@ -249,8 +250,8 @@ func TestMaxAge(t *testing.T) {
 			{time.Hour, stuck, []string{"never", "was"}, ""},
 		} {
 			time.Sleep(step.after)
-			looptest.Equal(t, fmt.Sprint("error of step ", i), step.err, looptest.Text(g.CollectNow(t.Context())))
-			looptest.Equal(t, fmt.Sprint("removed at step ", i), step.removed, s.removed)
+			testkit.Equal(t, fmt.Sprint("error of step ", i), step.err, testkit.Text(g.CollectNow(t.Context())))
+			testkit.Equal(t, fmt.Sprint("removed at step ", i), step.removed, s.removed)
 			delete(s.used, step.unusedNow)
 		}
 	})

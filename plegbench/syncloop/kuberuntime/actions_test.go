@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
@@ -142,6 +143,6 @@ func TestComputePodActions(t *testing.T) {
 		{with(testPod("a"), looptest.WithInit("s", "i", "s2")), "ready a=running", "init 0, init 2"},
 	} {
 		got := computePodActions(inputOf(tt.pod, tt.state)).text()
-		looptest.Equal(t, fmt.Sprintf("%s, %q", tt.pod.Spec.RestartPolicy, tt.state), tt.want, got)
+		testkit.Equal(t, fmt.Sprintf("%s, %q", tt.pod.Spec.RestartPolicy, tt.state), tt.want, got)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/crictl/fake"
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 	"github.com/kdiag/kdiag/plegbench/syncloop/volumemanager/source"
@@ -34,7 +35,7 @@ func TestResources(t *testing.T) {
 	} {
 		p := testPod("main")
 		looptest.Decode(t, text, &p.Spec.Containers[0].Resources)
-		looptest.Equal(t, text, &runtimeapi.LinuxContainerResources{
+		testkit.Equal(t, text, &runtimeapi.LinuxContainerResources{
 			CpuPeriod: 100000, CpuShares: want[0], CpuQuota: want[1], MemoryLimitInBytes: want[2],
 			OomScoreAdj: want[3], Unified: map[string]string{"memory.oom.group": "1"},
 		}, r.linuxResources(p, &p.Spec.Containers[0]), protocmp.Transform())
@@ -44,7 +45,7 @@ func TestResources(t *testing.T) {
 func TestDNS(t *testing.T) {
 	r, p := newHarness(t), testPod("main")
 	r.ClusterDNS, r.ClusterDomain, p.Spec.DNSPolicy = []string{"10.0.0.10"}, "cluster.local", v1.DNSClusterFirst
-	looptest.Equal(t, "DNS", &runtimeapi.DNSConfig{
+	testkit.Equal(t, "DNS", &runtimeapi.DNSConfig{
 		Servers: r.ClusterDNS, Options: []string{"ndots:5"},
 		Searches: []string{"shop.svc.cluster.local", "svc.cluster.local", "cluster.local"},
 	}, r.sandboxConfig(p, 0).GetDnsConfig(), protocmp.Transform())
@@ -82,21 +83,21 @@ func TestVerifyNonRoot(t *testing.T) {
 
 func TestEnvironment(t *testing.T) {
 	var c v1.Container
-	looptest.Decode(t, looptest.Read(t, "testdata/environment.yaml"), &c)
+	looptest.Decode(t, testkit.Read(t, "testdata/environment.yaml"), &c)
 	p := testPod("main")
 	p.Spec.ServiceAccountName = "robot"
 	s := &podSync{Manager: newHarness(t).Manager, pod: p, ip: "10.1.0.5"}
 	env, err := s.environment(t.Context(), &c)
-	looptest.Must(t, err)
-	looptest.Equal(t, "environment", map[string]string{
+	testkit.Must(t, err)
+	testkit.Equal(t, "environment", map[string]string{
 		"APP": "web", "FROM_CM": "$(mode)", "FROM_SECRET": "word", "HOST": "192.0.2.1", "IP": "10.1.0.5",
 		"LATER": "x", "NODE_NAME": "node-a", "PLAIN": "fast word $(LATER) $(mode)", "SA": "robot", "S_pass": "word",
 		"mode": "own", "size": "$(mode)",
 	}, env)
 	p.Spec.HostNetwork = true
 	ip, err := s.field("status.podIP")
-	looptest.Must(t, err)
-	looptest.Equal(t, "address on the node's network", "192.0.2.1", ip)
+	testkit.Must(t, err)
+	testkit.Equal(t, "address on the node's network", "192.0.2.1", ip)
 	for text, want := range map[string]string{
 		"env: [{name: V, valueFrom: {configMapKeyRef: {name: none, key: x}}}]":     `configmap "none" not found`,
 		"env: [{name: V, valueFrom: {configMapKeyRef: {name: settings, key: x}}}]": "couldn't find key x",
@@ -106,7 +107,7 @@ func TestEnvironment(t *testing.T) {
 		var c v1.Container
 		looptest.Decode(t, text, &c)
 		_, err := s.environment(t.Context(), &c)
-		looptest.Contains(t, text, want, looptest.Text(err))
+		testkit.Contains(t, text, want, testkit.Text(err))
 	}
 }
 
@@ -135,7 +136,7 @@ func TestMounts(t *testing.T) {
 	}
 	dir := filepath.Join(r.RootDir, "pods", "uid-1")
 	log := got[5].HostPath
-	looptest.Equal(t, "mounts", []*runtimeapi.Mount{
+	testkit.Equal(t, "mounts", []*runtimeapi.Mount{
 		{ContainerPath: "/again", HostPath: "/d", SelinuxRelabel: true, Readonly: true},
 		{ContainerPath: "/config", HostPath: "/c", SelinuxRelabel: true, Readonly: true},
 		{ContainerPath: "/host", HostPath: "/h"},
@@ -147,22 +148,22 @@ func TestMounts(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o666 || filepath.Dir(log) != filepath.Join(dir, "containers", "c") {
 		t.Errorf("termination message: %s, %v, %v", log, info, err)
 	}
-	looptest.Contains(t, "hosts", "\n10.1.0.5\tweb\n", looptest.Read(t, filepath.Join(dir, "etc-hosts")))
+	testkit.Contains(t, "hosts", "\n10.1.0.5\tweb\n", testkit.Read(t, filepath.Join(dir, "etc-hosts")))
 	if again, err := s.containerMounts(c, map[string]string{"WHO": "me"}); err != nil || again[5].HostPath == log {
 		t.Errorf("the next instance writes into the same file: %v, %v", again, err)
 	}
 	c.VolumeMounts = []v1.VolumeMount{{Name: "disk", SubPath: "out"}}
 	_, err = s.containerMounts(c, nil)
 	const want = `failed to prepare subPath for volumeMount "disk" of container "c"`
-	looptest.Contains(t, "a path that leads out", want, looptest.Text(err))
+	testkit.Contains(t, "a path that leads out", want, testkit.Text(err))
 }
 
 func TestTerminationMessage(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"message": "I am done\n", "long": strings.Repeat("x", 5000) + "end"} {
-		looptest.Write(t, filepath.Join(dir, name), text)
+		testkit.Write(t, filepath.Join(dir, name), text)
 	}
-	looptest.Must(t, unix.Mkfifo(filepath.Join(dir, "pipe"), 0o666))
+	testkit.Must(t, unix.Mkfifo(filepath.Join(dir, "pipe"), 0o666))
 	for _, tt := range []struct{ file, message, want string }{
 		{"message", "", "I am done\n"},
 		{"message", "OOM", "OOM: I am done\n"},
@@ -179,6 +180,6 @@ func TestTerminationMessage(t *testing.T) {
 				{ContainerPath: "/dev/termination-log", HostPath: filepath.Join(dir, tt.file)},
 			},
 		})
-		looptest.Equal(t, tt.file, tt.want, got.Message)
+		testkit.Equal(t, tt.file, tt.want, got.Message)
 	}
 }

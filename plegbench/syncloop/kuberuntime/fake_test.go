@@ -19,6 +19,7 @@ import (
 	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/crictl/fake/faketest"
 	"github.com/kdiag/kdiag/crictl/remote"
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
@@ -119,10 +120,10 @@ func newHarness(t *testing.T, faults ...fake.Fault) *harness {
 	r.cri.Service, err = remote.Dial("/run/fake.sock", remote.Options{
 		Log: logr.Discard(), Dialer: faketest.Serve(t, fake.Scenario{Faults: faults}), Trace: r.cri.note,
 	})
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = r.cri.Close() })
 	image, err := r.cri.PullImage(t.Context(), &runtimeapi.ImageSpec{Image: "image:1"}, nil, nil)
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	r.cri.took()
 	noResult := func(container.ID) (failed, known bool) { return false, false }
 	r.Manager = New(Config{
@@ -158,7 +159,7 @@ func (r *harness) now(t *testing.T, p *v1.Pod) *container.PodStatus {
 		return &container.PodStatus{UID: p.UID, Name: p.Name, Namespace: p.Namespace}
 	}
 	st, err := r.GetPodStatus(t.Context(), listed)
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	return st
 }
 
@@ -172,7 +173,7 @@ func (r *harness) sync(t *testing.T, p *v1.Pod) Result {
 func (r *harness) running(t *testing.T, p *v1.Pod) *container.Pod {
 	t.Helper()
 	for res := r.sync(t, p); res.Changed(); res = r.sync(t, p) {
-		looptest.Must(t, res.Err)
+		testkit.Must(t, res.Err)
 	}
 	r.recorded()
 	return r.now(t, p).RunningPod(r.RuntimeName)
@@ -192,5 +193,5 @@ func testPod(names ...string) *v1.Pod {
 // failsWith expects an error's text.
 func failsWith(t *testing.T, want string, r Result) {
 	t.Helper()
-	looptest.Equal(t, "error", want, looptest.Text(r.Err))
+	testkit.Equal(t, "error", want, testkit.Text(r.Err))
 }

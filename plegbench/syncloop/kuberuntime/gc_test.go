@@ -15,8 +15,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/crictl/fake"
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
-	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 // add adds the sandbox of a pod, with instances of a container that have logs. The last of them runs if the sandbox is
@@ -25,23 +25,23 @@ func (r *harness) add(t *testing.T, name, uid, owner string, ready bool, instanc
 	t.Helper()
 	labels := map[string]string{container.OwnerLabel: owner, container.PodUIDLabel: uid}
 	logs := r.podLogs("shop", uid, types.UID(uid))
-	looptest.Must(t, os.MkdirAll(logs, 0o755))
+	testkit.Must(t, os.MkdirAll(logs, 0o755))
 	sandbox, err := r.cri.RunPodSandbox(t.Context(), &runtimeapi.PodSandboxConfig{
 		Metadata: &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "shop", Uid: uid}, Labels: labels, LogDirectory: logs,
 	}, "")
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	last := ""
 	for i := range instances {
-		looptest.Must(t, r.cri.StopContainer(t.Context(), last, 0))
+		testkit.Must(t, r.cri.StopContainer(t.Context(), last, 0))
 		last, err = r.cri.CreateContainer(t.Context(), sandbox, &runtimeapi.ContainerConfig{
 			Metadata: &runtimeapi.ContainerMetadata{Name: name, Attempt: uint32(i)}, Labels: labels,
 			Image: &runtimeapi.ImageSpec{Image: "image:1"}, LogPath: fmt.Sprint(uid, i, ".log"),
 		}, nil)
-		looptest.Must(t, err)
-		looptest.Must(t, r.cri.StartContainer(t.Context(), last))
+		testkit.Must(t, err)
+		testkit.Must(t, r.cri.StartContainer(t.Context(), last))
 	}
 	if !ready {
-		looptest.Must(t, r.cri.StopPodSandbox(t.Context(), sandbox))
+		testkit.Must(t, r.cri.StopPodSandbox(t.Context(), sandbox))
 	}
 }
 
@@ -49,11 +49,11 @@ func (r *harness) add(t *testing.T, name, uid, owner string, ready bool, instanc
 func (r *harness) left(t *testing.T) []string {
 	t.Helper()
 	containers, err := r.cri.ListContainers(t.Context(), nil)
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	sandboxes, err := r.cri.ListPodSandbox(t.Context(), nil)
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	logs, err := filepath.Glob(filepath.Join(r.LogDir, "pods", "*", "*.log"))
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	var out []string
 	for _, c := range containers {
 		out = append(out, fmt.Sprint(c.GetLabels()[container.PodUIDLabel], c.GetMetadata().GetAttempt()))
@@ -98,8 +98,8 @@ func TestGarbageCollect(t *testing.T) {
 			r.add(t, "sb-gone", "gone", node, false, 1)
 			r.add(t, "sb-over", "over", node, false, 1)
 			r.add(t, "sb-foreign", "foreign", "other", false, 1)
-			looptest.Must(t, tt.collect(r.Manager, t.Context()))
-			looptest.Equal(t, "left", strings.Fields(tt.want), r.left(t))
+			testkit.Must(t, tt.collect(r.Manager, t.Context()))
+			testkit.Equal(t, "left", strings.Fields(tt.want), r.left(t))
 		})
 	}
 }
@@ -136,7 +136,7 @@ func TestGCPolicy(t *testing.T) {
 		for _, c := range chooseContainers(all, tt.policy, time.Unix(10, 0), none) {
 			got = append(got, c.GetId())
 		}
-		looptest.Equal(t, fmt.Sprintf("%+v", tt.policy), tt.removed, strings.Join(got, " "))
+		testkit.Equal(t, fmt.Sprintf("%+v", tt.policy), tt.removed, strings.Join(got, " "))
 	}
 }
 
@@ -156,12 +156,12 @@ func TestCollectionOrder(t *testing.T) {
 	outside := filepath.Join(r.podLogs("shop", "gone", "gone"), "gone0.log")
 	r.LogDir = t.TempDir()
 	r.cri.took()
-	looptest.Must(t, r.GarbageCollect(t.Context()))
-	looptest.Equal(t, "calls", []string{
+	testkit.Must(t, r.GarbageCollect(t.Context()))
+	testkit.Equal(t, "calls", []string{
 		"ListContainers", "ContainerStatus c0", "ContainerStatus c1", "RemoveContainer c1", "ContainerStatus c2",
 		"RemoveContainer c2", "ListContainers", "ListPodSandbox", "StopPodSandbox c2 0", "RemovePodSandbox c2 0",
 		"StopPodSandbox s0 0", "StopPodSandbox s1 0", "RemovePodSandbox s1 0",
 	}, r.cri.took())
 	_, err := os.Stat(outside)
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 }

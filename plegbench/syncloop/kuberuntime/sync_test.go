@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kdiag/kdiag/crictl/fake"
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
@@ -53,15 +54,15 @@ func TestSyncFailures(t *testing.T) {
 			p := testPod("main", "side")
 			r.imageErr = tt.image
 			failsWith(t, tt.want, r.sync(t, p))
-			looptest.Equal(t, "calls", "RunPodSandbox web 0, PodSandboxStatus web 0"+tt.calls, strings.Join(r.cri.took(), ", "))
-			looptest.Equal(t, "first event", tt.event, r.recorded()[0])
+			testkit.Equal(t, "calls", "RunPodSandbox web 0, PodSandboxStatus web 0"+tt.calls, strings.Join(r.cri.took(), ", "))
+			testkit.Equal(t, "first event", tt.event, r.recorded()[0])
 		})
 	}
 	r := newHarness(t, fake.Fault{RPC: "CreateContainer", Error: full, Object: fake.Object{Container: "init"}})
 	p := with(testPod("main"), looptest.WithInit("s", "init"))
 	r.sync(t, p)
 	failsWith(t, `failed to "StartContainer" for "init" with CreateContainerError: "disk full"`, r.sync(t, p))
-	looptest.Equal(t, "calls after an init container that fails", []string{"CreateContainer init"}, r.cri.took())
+	testkit.Equal(t, "calls after an init container that fails", []string{"CreateContainer init"}, r.cri.took())
 }
 
 func TestSyncCrashLoop(t *testing.T) {
@@ -70,7 +71,7 @@ func TestSyncCrashLoop(t *testing.T) {
 		p := testPod("main")
 		crash := func() {
 			time.Sleep(time.Second)
-			looptest.Must(t, r.cri.StopContainer(t.Context(), r.now(t, p).Find("main").ID.ID, 0))
+			testkit.Must(t, r.cri.StopContainer(t.Context(), r.now(t, p).Find("main").ID.ID, 0))
 		}
 		r.sync(t, p)
 		for _, wait := range []time.Duration{0, 10, 20, 40, 80, 160, 300, 300} {
@@ -85,7 +86,7 @@ func TestSyncCrashLoop(t *testing.T) {
 					` restarting failed container=main pod=web_shop(uid-1)"`, res)
 			}
 			time.Sleep(wait)
-			looptest.Must(t, r.sync(t, p).Err)
+			testkit.Must(t, r.sync(t, p).Err)
 		}
 		const event = "Warning BackOff Back-off restarting failed container main in pod web_shop(uid-1)"
 		if events := r.recorded(); !slices.Contains(events, event) {
@@ -94,7 +95,7 @@ func TestSyncCrashLoop(t *testing.T) {
 		// One that ran long enough begins anew.
 		time.Sleep(11 * time.Minute)
 		crash()
-		looptest.Must(t, r.sync(t, p).Err)
+		testkit.Must(t, r.sync(t, p).Err)
 	})
 }
 
@@ -107,7 +108,7 @@ func TestPostStart(t *testing.T) {
 	failsWith(t, `failed to "StartContainer" for "main" with PostStartHookError: "lifecycle hook for Container `+
 		`\"main\" in Pod \"web_shop(uid-1)\" failed - error: command 'true' exited with 3: err, message: \"outerr\""`,
 		r.sync(t, p))
-	looptest.Equal(t, "events", []string{
+	testkit.Equal(t, "events", []string{
 		"Normal Created Container created", "Normal Started Container started",
 		"Warning FailedPostStartHook PostStartHook failed", "Normal Killing FailedPostStartHook",
 	}, r.recorded())
@@ -135,7 +136,7 @@ func TestStartsAtATime(t *testing.T) {
 					calls = append(calls, strings.TrimSuffix(strings.TrimSuffix(name, "PodSandbox"), "Container"))
 				}
 			}
-			looptest.Equal(t, "calls", want, strings.Join(calls, " "))
+			testkit.Equal(t, "calls", want, strings.Join(calls, " "))
 		})
 	}
 }
@@ -164,7 +165,7 @@ func TestKillPod(t *testing.T) {
 		{name: "hook fails", hook: exec, takes: 1, code: 1, want: 29, events: failed},
 		{name: "hook sleeps too long", hook: &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 60}}, want: 2},
 	} {
-		looptest.Bubble(t, tt.name, func(t *testing.T) {
+		testkit.Bubble(t, tt.name, func(t *testing.T) {
 			delay := fake.Duration(tt.takes*time.Second + 1)
 			r, p := newHarness(t, fake.Fault{RPC: "ExecSync", Delay: delay}), testPod("main")
 			p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PreStop: tt.hook}
@@ -173,10 +174,10 @@ func TestKillPod(t *testing.T) {
 				p.Spec.TerminationGracePeriodSeconds = nil
 			}
 			r.cri.exitCode = tt.code
-			looptest.Must(t, r.KillPod(t.Context(), p, live, tt.grace).Err)
-			looptest.Equal(t, "grace", map[string]time.Duration{"main": tt.want * time.Second}, r.cri.stops)
+			testkit.Must(t, r.KillPod(t.Context(), p, live, tt.grace).Err)
+			testkit.Equal(t, "grace", map[string]time.Duration{"main": tt.want * time.Second}, r.cri.stops)
 			killing := "Normal Killing Stopping container main"
-			looptest.Equal(t, "events", append([]string{killing}, tt.events...), r.recorded())
+			testkit.Equal(t, "events", append([]string{killing}, tt.events...), r.recorded())
 		})
 	}
 }
@@ -202,15 +203,15 @@ func TestKillPodOrder(t *testing.T) {
 			p := with(testPod("a", "b"), looptest.WithInit("s1", "s2"))
 			live := r.running(t, p)
 			start := time.Now()
-			looptest.Must(t, r.KillPod(t.Context(), p, live, tt.grace).Err)
+			testkit.Must(t, r.KillPod(t.Context(), p, live, tt.grace).Err)
 			calls := r.cri.took()
 			slices.Sort(calls[:2]) // both at once
-			looptest.Equal(t, "calls", []string{
+			testkit.Equal(t, "calls", []string{
 				"StopContainer a", "StopContainer b", "StopContainer s2", "StopContainer s1", "StopPodSandbox web 0",
 			}, calls)
-			looptest.Equal(t, "duration", 10*time.Second, time.Since(start))
+			testkit.Equal(t, "duration", 10*time.Second, time.Since(start))
 			for name, s := range tt.want {
-				looptest.Equal(t, "grace of "+name, s*time.Second, r.cri.stops[name])
+				testkit.Equal(t, "grace of "+name, s*time.Second, r.cri.stops[name])
 			}
 		})
 	}
@@ -228,6 +229,6 @@ func TestKillPodFailures(t *testing.T) {
 		`failed to "KillPodSandbox" for "uid-1" with KillPodSandboxError: "rpc error: code = Unknown desc = no CNI"]`,
 		r.KillPod(t.Context(), p, live, nil))
 	// Without the pod's object, as for one that only the runtime has.
-	looptest.Must(t, r.KillPod(t.Context(), nil, live, seconds(4)).Err) // what is gone already is no error
-	looptest.Equal(t, "grace", map[string]time.Duration{"a": 4 * time.Second}, r.cri.stops)
+	testkit.Must(t, r.KillPod(t.Context(), nil, live, seconds(4)).Err) // what is gone already is no error
+	testkit.Equal(t, "grace", map[string]time.Duration{"a": 4 * time.Second}, r.cri.stops)
 }

@@ -1,26 +1,24 @@
-// Package looptest has what the tests of crictl, of plegbench and of the syncLoop's parts share. Only tests use it.
+// Package looptest has what the tests of the syncLoop's parts share. Only tests use it.
 package looptest
 
 import (
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
+
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // Pod returns a pod of the namespace shop, changed by edits. Its UID is its name, and its one container is app.
@@ -105,70 +103,18 @@ func RunFor(t *testing.T, run func(context.Context) error, d time.Duration) {
 	}
 }
 
-// Bubble runs a subtest in fake time.
-func Bubble(t *testing.T, name string, test func(t *testing.T)) {
-	t.Helper()
-	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
-}
-
-// Must ends a test that cannot go on.
-func Must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// Equal fails the test if want and got differ.
-func Equal(t testing.TB, what string, want, got any, opts ...cmp.Option) {
-	t.Helper()
-	if diff := cmp.Diff(want, got, opts...); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", what, diff)
-	}
-}
-
-// Contains fails the test unless got contains want.
-func Contains(t testing.TB, what, want, got string) {
-	t.Helper()
-	if !strings.Contains(got, want) {
-		t.Errorf("%s: %q does not contain %q", what, got, want)
-	}
-}
-
-// Text is an error's text, empty without an error.
-func Text(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
-}
-
 // Metric reads a metric.
 func Metric(t testing.TB, m any) *dto.Metric {
 	t.Helper()
 	var out dto.Metric
-	Must(t, m.(prometheus.Metric).Write(&out))
+	testkit.Must(t, m.(prometheus.Metric).Write(&out))
 	return &out
 }
 
 // Decode reads YAML without unknown fields.
 func Decode(t testing.TB, text string, into any) {
 	t.Helper()
-	Must(t, yaml.UnmarshalStrict([]byte(text), into))
-}
-
-// Write writes a file, and makes the folders above it.
-func Write(t testing.TB, path, text string) {
-	t.Helper()
-	Must(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)))
-}
-
-// Read reads a file.
-func Read(t testing.TB, path string) string {
-	t.Helper()
-	data, err := os.ReadFile(path)
-	Must(t, err)
-	return string(data)
+	testkit.Must(t, yaml.UnmarshalStrict([]byte(text), into))
 }
 
 // A Log keeps the lines of its Logger.

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // TestResource writes what a kubelet 1.36.3 wrote for the same figures, byte for byte.
@@ -68,8 +68,8 @@ func TestResource(t *testing.T) {
 		promhttp.HandlerFor(r, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
 		return w.Body.String()
 	}
-	looptest.Equal(t, "a kubelet's page", looptest.Read(t, "testdata/kubelet.txt"), page(summary, nil))
+	testkit.Equal(t, "a kubelet's page", testkit.Read(t, "testdata/kubelet.txt"), page(summary, nil))
 	const failed = "# HELP resource_scrape_error [STABLE] 1 if there was an error while getting container metrics, " +
 		"0 otherwise\n# TYPE resource_scrape_error gauge\nresource_scrape_error 1\n"
-	looptest.Equal(t, "page without a summary", failed, page(nil, errors.New("down")))
+	testkit.Equal(t, "page without a summary", failed, page(nil, errors.New("down")))
 }

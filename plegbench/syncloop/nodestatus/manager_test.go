@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver/fake"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
@@ -121,7 +122,7 @@ func (r *harness) start(t *testing.T) {
 func (r *harness) stored(t *testing.T) *v1.Node {
 	t.Helper()
 	node, err := r.client.CoreV1().Nodes().Get(t.Context(), "node-1", metav1.GetOptions{})
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	return node
 }
 
@@ -142,7 +143,7 @@ func (r *harness) ready(t *testing.T, when, notReady string) {
 		want.Status, want.Reason, want.Message = v1.ConditionFalse, "KubeletNotReady", notReady
 	}
 	got.LastHeartbeatTime, got.LastTransitionTime = metav1.Time{}, metav1.Time{}
-	looptest.Equal(t, when, want, got)
+	testkit.Equal(t, when, want, got)
 }
 
 func TestPatchesOnlyForNews(t *testing.T) {
@@ -189,7 +190,7 @@ func TestRegistration(t *testing.T) {
 			node.Status.Capacity.Pods().Value(), node.Status.DaemonEndpoints.KubeletEndpoint.Port,
 			r.logged("Attempting to register node"), r.logged("Unable to register node with API server"),
 		}
-		looptest.Equal(t, "node and tries", []any{"a", "node-1", 1, int64(110), int32(10250), 4, 3}, got)
+		testkit.Equal(t, "node and tries", []any{"a", "node-1", 1, int64(110), int32(10250), 4, 3}, got)
 	})
 	forbidden := apierrors.NewForbidden(v1.Resource("nodes"), "node-1", errors.New("no"))
 	for _, createErr := range []error{nil, forbidden} { // one that exists, and that it must not create
@@ -204,8 +205,8 @@ func TestRegistration(t *testing.T) {
 			r.start(t)
 			time.Sleep(time.Minute)
 			node := r.stored(t)
-			looptest.Equal(t, "labels", labels, node.Labels)
-			looptest.Equal(t, "taints", 0, len(node.Spec.Taints))
+			testkit.Equal(t, "labels", labels, node.Labels)
+			testkit.Equal(t, "taints", 0, len(node.Spec.Taints))
 			if _, ok := node.Status.Allocatable["example.com/device"]; !ok {
 				t.Errorf("allocatable %v", node.Status.Allocatable)
 			}
@@ -223,7 +224,7 @@ func TestLease(t *testing.T) {
 		time.Sleep(5 * time.Minute) // the lease does not wait for the runtime
 		leases := r.client.CoordinationV1().Leases("kube-node-lease")
 		lease, err := leases.Get(t.Context(), "node-1", metav1.GetOptions{})
-		looptest.Must(t, err)
+		testkit.Must(t, err)
 		if age := time.Since(lease.Spec.RenewTime.Time); age > 10400*time.Millisecond {
 			t.Errorf("renewed %v ago", age)
 		}
@@ -239,7 +240,7 @@ func TestServerGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newHarness(t, true)
 		r.fails("*", func() error {
-			if looptest.Text(r.call(t.Context())) == "" {
+			if testkit.Text(r.call(t.Context())) == "" {
 				return nil
 			}
 			return errors.New("no route to host")
@@ -291,7 +292,7 @@ func TestUpdate(t *testing.T) {
 			log: "Container runtime not ready",
 		},
 	} {
-		looptest.Bubble(t, name, func(t *testing.T) {
+		testkit.Bubble(t, name, func(t *testing.T) {
 			var log looptest.Log
 			readies := 0
 			state := NewRuntimeState(RuntimeConfig{
@@ -306,8 +307,8 @@ func TestUpdate(t *testing.T) {
 			time.Sleep(30 * time.Second)
 			state.Update(t.Context())
 			state.Update(t.Context())
-			got := []any{looptest.Text(state.RuntimeErrors()), looptest.Text(state.NetworkErrors()), readies}
-			looptest.Equal(t, "errors and calls of OnReady", []any{tt.runtime, tt.net, tt.onReady}, got)
+			got := []any{testkit.Text(state.RuntimeErrors()), testkit.Text(state.NetworkErrors()), readies}
+			testkit.Equal(t, "errors and calls of OnReady", []any{tt.runtime, tt.net, tt.onReady}, got)
 			if lines := log.Lines(""); (len(log.Lines(tt.log)) > 0) != (tt.log != "") {
 				t.Errorf("logged %q, want %q", lines, tt.log)
 			}

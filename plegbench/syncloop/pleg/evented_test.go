@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
@@ -104,10 +105,10 @@ func TestEventedEvents(t *testing.T) {
 				synctest.Wait()
 				b.sent(tt.want...)
 				b.cached("p", tt.cached)
-				looptest.Equal(t, "lines with annotations", 0, len(b.log.Lines("hidden")))
+				testkit.Equal(t, "lines with annotations", 0, len(b.log.Lines("hidden")))
 				b.log.Has(t, tt.log)
 				b.Relist(t.Context())
-				looptest.Equal(t, "pods that wait to be inspected after a relist", 0, b.State().Uninspected)
+				testkit.Equal(t, "pods that wait to be inspected after a relist", 0, b.State().Uninspected)
 			})
 		})
 	}
@@ -135,13 +136,13 @@ func TestEventedFallsBack(t *testing.T) {
 	evented(t, func(t *testing.T, b *harness, e *Evented, s *stream) {
 		start := time.Now()
 		_, err := b.Cache.GetNewerThan(t.Context(), "p", start)
-		looptest.Must(t, err)
+		testkit.Must(t, err)
 		if got := time.Since(start); got != 4*time.Second { // the cache was refreshed at 0 s, and this began at 1 s
 			t.Errorf("waited %v", got)
 		}
-		looptest.Must(t, e.Healthy())
+		testkit.Must(t, e.Healthy())
 		seen := looptest.Metric(t, b.Metrics.PLEGLastSeen).GetGauge().GetValue()
-		looptest.Equal(t, "last seen", float64(time.Now().Unix()), seen)
+		testkit.Equal(t, "last seen", float64(time.Now().Unix()), seen)
 		for i := range maxStreamLosses {
 			if !b.Cache.onlyNewer.Load() {
 				t.Fatalf("fell back after %d losses", i)
@@ -149,15 +150,15 @@ func TestEventedFallsBack(t *testing.T) {
 			s.ends <- []error{errSick, nil}[i%2] // CRI-O ends without an error
 			synctest.Wait()
 		}
-		looptest.Equal(t, "streams opened", maxStreamLosses, s.opened)
-		looptest.Equal(t, "the cache takes only what is newer", false, b.Cache.onlyNewer.Load())
+		testkit.Equal(t, "streams opened", maxStreamLosses, s.opened)
+		testkit.Equal(t, "the cache takes only what is newer", false, b.Cache.onlyNewer.Load())
 		before := b.State().Relists
-		looptest.Equal(t, "relists at first, for each loss, and at the fall back", 1+maxStreamLosses+1, before)
+		testkit.Equal(t, "relists at first, for each loss, and at the fall back", 1+maxStreamLosses+1, before)
 		b.log.Has(t, "Fall back to Generic PLEG relisting since Evented PLEG is not working")
 		time.Sleep(10*time.Second + time.Millisecond)
-		looptest.Equal(t, "relists in 10 s", 10, b.State().Relists-before)
+		testkit.Equal(t, "relists in 10 s", 10, b.State().Relists-before)
 		b.runtime.lists(0, errSick)
 		time.Sleep(time.Minute + 2*time.Second)
-		looptest.Contains(t, "health", "threshold is 1m0s", looptest.Text(b.Healthy()))
+		testkit.Contains(t, "health", "threshold is 1m0s", testkit.Text(b.Healthy()))
 	})
 }

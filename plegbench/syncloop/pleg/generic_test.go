@@ -14,6 +14,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
@@ -44,7 +45,7 @@ func TestRelistSendsEventsAndInspectsWhatChanged(t *testing.T) {
 	b.sent("p ContainerRemoved a", "q ContainerDied c", "q ContainerRemoved c", "s ContainerStarted e")
 	b.inspected("p", "r", "s")
 	b.cached("p", "")
-	looptest.Equal(t, "records", 2, len(b.records))
+	testkit.Equal(t, "records", 2, len(b.records))
 }
 
 // A pod cannot be inspected: its error is cached, its events wait, the others go on.
@@ -64,7 +65,7 @@ func TestFailedInspectionFreezesRecord(t *testing.T) {
 			t.Errorf("cached error: %v", err)
 		}
 		_, err := b.Cache.GetNewerThan(t.Context(), "unknown", before)
-		looptest.Must(t, err)
+		testkit.Must(t, err)
 		if n, err := b.State().Uninspected, b.Healthy(); n != 1 || err != nil { // one pod's failure is not PLEG's
 			t.Errorf("%d uninspected, %v", n, err)
 		}
@@ -85,7 +86,7 @@ func TestFullChannelLosesEvents(t *testing.T) {
 	}
 	b.Relist(t.Context())
 	n := b.State()
-	looptest.Equal(t, "events that wait, and that were discarded", []int{eventCapacity, 1}, []int{n.Queued, n.Discarded})
+	testkit.Equal(t, "events that wait, and that were discarded", []int{eventCapacity, 1}, []int{n.Queued, n.Discarded})
 	b.log.Has(t, `"msg"="Event channel is full, discard this relist() cycle event"`)
 	if err := (&Evented{Generic: b.Generic}).Healthy(); err == nil {
 		t.Error("evented PLEG is healthy with a full channel")
@@ -126,7 +127,7 @@ func TestCacheNewerThan(t *testing.T) {
 		"Delete does not wake":           {steps{set("p", 1)}, 5, steps{gone}, true},
 		"observed after":                 {steps{set("p", 1), observed(6)}, 5, nil, false},
 	} {
-		looptest.Bubble(t, name, func(t *testing.T) {
+		testkit.Bubble(t, name, func(t *testing.T) {
 			c := NewCache()
 			for _, f := range tt.before {
 				f(c)
@@ -138,7 +139,7 @@ func TestCacheNewerThan(t *testing.T) {
 				done <- err
 			}()
 			synctest.Wait()
-			looptest.Equal(t, "blocks at first", tt.after != nil, len(done) == 0)
+			testkit.Equal(t, "blocks at first", tt.after != nil, len(done) == 0)
 			for _, f := range tt.after {
 				f(c)
 			}
@@ -256,7 +257,7 @@ func (b *harness) sent(want ...string) {
 	for _, e := range out {
 		lines = append(lines, fmt.Sprintf("%s %s %s", e.ID, e.Type, e.Data))
 	}
-	looptest.Equal(b.t, "events", want, lines)
+	testkit.Equal(b.t, "events", want, lines)
 }
 
 // inspected compares the pods that were inspected since the last time.
@@ -265,7 +266,7 @@ func (b *harness) inspected(want ...types.UID) {
 	b.runtime.mu.Lock()
 	defer b.runtime.mu.Unlock()
 	slices.Sort(b.runtime.inspected)
-	looptest.Equal(b.t, "inspected", want, b.runtime.inspected)
+	testkit.Equal(b.t, "inspected", want, b.runtime.inspected)
 	b.runtime.inspected = nil
 }
 
@@ -273,10 +274,10 @@ func (b *harness) inspected(want ...types.UID) {
 func (b *harness) cached(uid types.UID, want string) {
 	b.t.Helper()
 	st, err := b.Cache.Get(uid)
-	looptest.Must(b.t, err)
+	testkit.Must(b.t, err)
 	got := st.Name
 	if len(st.ContainerStatuses) > 0 {
 		got = st.ContainerStatuses[0].Name
 	}
-	looptest.Equal(b.t, "cached status of "+string(uid), want, got)
+	testkit.Equal(b.t, "cached status of "+string(uid), want, got)
 }

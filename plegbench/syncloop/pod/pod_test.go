@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver/fake"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
@@ -38,7 +39,7 @@ func TestRestarts(t *testing.T) {
 	} {
 		p := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: tt.pod}}
 		got := [3]bool{Restarts(p, &tt.c, 0), Restarts(p, &tt.c, 1), Restarts(p, &tt.c, 42)}
-		looptest.Equal(t, tt.name, tt.want, got)
+		testkit.Equal(t, tt.name, tt.want, got)
 	}
 }
 
@@ -49,9 +50,9 @@ func TestExpand(t *testing.T) {
 		"a$": "a$", "a$$b": "a$b", "$(A": "$(A", "$A": "$A", "$()": "none", "$(A b)": "2", "$(A()": "odd",
 		"$($(A))": "$($(A))", "$é(A)": "$é(A)",
 	} {
-		looptest.Equal(t, text, want, Expand(text, values))
+		testkit.Equal(t, text, want, Expand(text, values))
 	}
-	looptest.Equal(t, "command", []string{"1", "$(X)"}, ExpandAll([]string{"$(A)", "$(X)"}, values))
+	testkit.Equal(t, "command", []string{"1", "$(X)"}, ExpandAll([]string{"$(A)", "$(X)"}, values))
 }
 
 func TestQOSClass(t *testing.T) {
@@ -85,7 +86,7 @@ func TestQOSClass(t *testing.T) {
 		if tt.change != nil {
 			tt.change(p)
 		}
-		looptest.Equal(t, tt.name, tt.want, QOSClass(p))
+		testkit.Equal(t, tt.name, tt.want, QOSClass(p))
 	}
 }
 
@@ -117,7 +118,7 @@ func TestManager(t *testing.T) {
 		t.Helper()
 		got := uids(m.Pods()) + "|" + uids(m.Mirrors()) + "|" + uids(m.OrphanedMirrors()) + "|" +
 			string(m.TranslateUID("m"))
-		looptest.Equal(t, "pods, mirrors, orphans, UID of m", want, got)
+		testkit.Equal(t, "pods, mirrors, orphans, UID of m", want, got)
 	}
 	ofWeb := mirror("web", "m", "s")
 	m.UpdatePod(ofWeb)
@@ -127,15 +128,15 @@ func TestManager(t *testing.T) {
 	m.UpdatePod(made("bound", "b", map[string]string{ConfigSourceAnnotation: APIServerSource}))
 	state("b s|m||s")
 	p, _ := m.MirrorOf(s)
-	looptest.Equal(t, "mirror of s", ofWeb, p)
+	testkit.Equal(t, "mirror of s", ofWeb, p)
 	p, _ = m.PodOf(ofWeb)
-	looptest.Equal(t, "pod of m", s, p)
+	testkit.Equal(t, "pod of m", s, p)
 	if _, ok := m.PodByUID("m"); ok {
 		t.Error("a mirror is found by its UID")
 	}
 	p, _ = m.PodByUID("s")
-	looptest.Equal(t, "pod s", s, p)
-	looptest.Equal(t, "UID of s", types.UID("s"), m.TranslateUID("s"))
+	testkit.Equal(t, "pod s", s, p)
+	testkit.Equal(t, "UID of s", types.UID("s"), m.TranslateUID("s"))
 	// An edit of a manifest replaces the static pod by one with another UID; its mirror stays until it is replaced.
 	m.RemovePod(s)
 	state("b|m|m|m")
@@ -170,7 +171,7 @@ func TestReconcileMirror(t *testing.T) {
 	} {
 		client := fake.New()
 		if c.there != nil {
-			looptest.Must(t, client.Tracker().Add(c.there))
+			testkit.Must(t, client.Tracker().Add(c.there))
 		}
 		mirrors := NewMirrors(client, "n", func() *v1.Node { return c.node }, logr.Discard())
 		mirrors.Reconcile(t.Context(), static("web", "s"), c.mirror)
@@ -178,6 +179,6 @@ func TestReconcileMirror(t *testing.T) {
 		for _, a := range client.Actions() {
 			got = append(got, a.GetVerb())
 		}
-		looptest.Equal(t, c.name, c.want, got)
+		testkit.Equal(t, c.name, c.want, got)
 	}
 }

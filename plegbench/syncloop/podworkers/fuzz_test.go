@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
@@ -42,7 +43,7 @@ func FuzzEveryWorkerEnds(f *testing.F) {
 				h.SyncKnownPods(nil)
 				time.Sleep(time.Hour)
 			}
-			looptest.Equal(t, "workers left", 0, len(h.States()))
+			testkit.Equal(t, "workers left", 0, len(h.States()))
 			for i, ch := range h.waits {
 				select {
 				case <-ch:
@@ -50,9 +51,9 @@ func FuzzEveryWorkerEnds(f *testing.F) {
 					t.Errorf("wait %d was never answered", i)
 				}
 			}
-			looptest.Equal(t, "names still taken", 0, len(h.startedStatic))
+			testkit.Equal(t, "names still taken", 0, len(h.startedStatic))
 			ends := h.IsPodForMirrorPodTerminatingByFullName("web0_shop")
-			looptest.Equal(t, "a pod still ends", false, ends)
+			testkit.Equal(t, "a pod still ends", false, ends)
 			h.wg.Wait()
 		})
 	})

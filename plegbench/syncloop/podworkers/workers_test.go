@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
@@ -118,7 +119,7 @@ func TestRequeueAfter(t *testing.T) {
 			"back-off that is over": {false, in(-5), 0},
 			"long back-off":         {false, in(300), time.Minute},
 		} {
-			looptest.Equal(t, name, tt.want, cfg.requeueAfter(tt.moved, tt.err))
+			testkit.Equal(t, name, tt.want, cfg.requeueAfter(tt.moved, tt.err))
 		}
 		for range 1000 {
 			if d := jitter(time.Minute); d < time.Minute || d > 90*time.Second {
@@ -252,7 +253,7 @@ func (b *harness) did(want ...string) {
 	synctest.Wait()
 	b.syncer.mu.Lock()
 	defer b.syncer.mu.Unlock()
-	looptest.Equal(b.t, "steps", want, b.syncer.calls)
+	testkit.Equal(b.t, "steps", want, b.syncer.calls)
 	b.syncer.calls = nil
 }
 
@@ -282,11 +283,11 @@ func (b *harness) answers(uid types.UID, want ...string) {
 		}
 	}
 	slices.Sort(got)
-	looptest.Equal(b.t, "predicates of "+string(uid), want, got)
+	testkit.Equal(b.t, "predicates of "+string(uid), want, got)
 }
 
 // known runs a housekeeping with desired pods and compares the pods that still have a worker.
 func (b *harness) known(desired []*v1.Pod, want ...types.UID) {
 	b.t.Helper()
-	looptest.Equal(b.t, "known", want, slices.Sorted(maps.Keys(b.SyncKnownPods(desired))))
+	testkit.Equal(b.t, "known", want, slices.Sorted(maps.Keys(b.SyncKnownPods(desired))))
 }

@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/exec"
 
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
@@ -257,9 +258,9 @@ func TestProbes(t *testing.T) {
 			perform(t, newPod(tt.pod), tt.started, func(t *testing.T, s *harness) {
 				for i, step := range tt.steps {
 					probes := s.change(step.answer, step.change, step.wait)
-					looptest.Equal(t, fmt.Sprint("step ", i), []any{step.updates, step.probes}, []any{s.updates(), probes})
+					testkit.Equal(t, fmt.Sprint("step ", i), []any{step.updates, step.probes}, []any{s.updates(), probes})
 				}
-				looptest.Equal(t, "workers, event", []string{tt.workers, tt.event}, []string{s.workersLeft(), s.lastEvent()})
+				testkit.Equal(t, "workers, event", []string{tt.workers, tt.event}, []string{s.workersLeft(), s.lastEvent()})
 			})
 		})
 	}
@@ -284,7 +285,7 @@ func TestPodEnds(t *testing.T) {
 		perform(t, p, true, func(t *testing.T, s *harness) {
 			tt.end(s)
 			s.change(nil, nil, 2*period)
-			looptest.Equal(t, "workers", tt.want, s.workersLeft())
+			testkit.Equal(t, "workers", tt.want, s.workersLeft())
 		})
 	}
 }
@@ -390,7 +391,7 @@ func TestOnce(t *testing.T) {
 				c.Ports = []v1.ContainerPort{{Name: "web", ContainerPort: int32(port.IntValue())}}
 			})
 			called := func(want string, args ...any) error {
-				looptest.Equal(t, "call", want, fmt.Sprint(args...))
+				testkit.Equal(t, "call", want, fmt.Sprint(args...))
 				return tt.err
 			}
 			m := New(Config{

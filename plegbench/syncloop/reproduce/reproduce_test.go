@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/crictl/fake/faketest"
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/plegbench/syncloop"
-	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 // TestInterrupt ends a run while the runtime hangs and the node does not show it yet. What the kubelet sees of its
@@ -44,7 +44,7 @@ func TestInterrupt(t *testing.T) {
 		for _, e := range report.Events[i+1:] {
 			after = append(after, e.What)
 		}
-		looptest.Equal(t, "after the fault", []What{CleanedUp}, after)
+		testkit.Equal(t, "after the fault", []What{CleanedUp}, after)
 	})
 }
 
@@ -53,16 +53,16 @@ func TestCleanup(t *testing.T) {
 	parent := t.TempDir()
 	alive, err := newFolder(parent, "")
 	killed, killedErr := newFolder(parent, "")
-	looptest.Must(t, errors.Join(err, killedErr))
+	testkit.Must(t, errors.Join(err, killedErr))
 	other := filepath.Join(parent, "other")
-	looptest.Must(t, errors.Join(killed.lock.Close(), os.Mkdir(other, 0o700)))
+	testkit.Must(t, errors.Join(killed.lock.Close(), os.Mkdir(other, 0o700)))
 	done, err := Cleanup(t.Context(), parent)
-	looptest.Must(t, err)
-	looptest.Equal(t, "removed", syncloop.Cleaned{Folders: []string{killed.dir}}, done)
+	testkit.Must(t, err)
+	testkit.Equal(t, "removed", syncloop.Cleaned{Folders: []string{killed.dir}}, done)
 	left, err := filepath.Glob(parent + "/*")
-	looptest.Must(t, err)
-	looptest.Equal(t, "left", []string{alive.dir, other}, left)
-	looptest.Must(t, alive.close())
+	testkit.Must(t, err)
+	testkit.Equal(t, "left", []string{alive.dir, other}, left)
+	testkit.Must(t, alive.close())
 }
 
 func TestJudge(t *testing.T) {
@@ -77,6 +77,6 @@ func TestJudge(t *testing.T) {
 		{"is down", down, true, true},
 		{"is down", "PLEG is not healthy", true, false},
 	} {
-		looptest.Equal(t, fmt.Sprintf("%+v", c), c.ok, judge(c.want, c.message, c.notReady) == "")
+		testkit.Equal(t, fmt.Sprintf("%+v", c), c.ok, judge(c.want, c.message, c.notReady) == "")
 	}
 }

@@ -26,7 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/cert"
 
-	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
+	"github.com/kdiag/kdiag/internal/testkit"
 )
 
 // A judge is an API server that knows the token of scraper, who may read metrics and stats, and whose certificates'
@@ -74,9 +74,9 @@ type authority struct {
 func newAuthority(t *testing.T) authority {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	made, err := cert.NewSelfSignedCACert(cert.Config{CommonName: "ca"}, key)
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	return authority{made, key}
 }
 
@@ -88,7 +88,7 @@ func (a authority) client(t *testing.T, user, group string, usage x509.ExtKeyUsa
 		NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{usage},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, c, a.cert, a.key.Public(), a.key)
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: a.key}
 }
 
@@ -101,7 +101,7 @@ func (a authority) pool() *x509.CertPool {
 func TestAuth(t *testing.T) {
 	dir, ca := t.TempDir(), newAuthority(t)
 	serving, err := Certificate("", "", filepath.Join(dir, "pki"), "node-1")
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	admin := ca.client(t, "admin", "masters", x509.ExtKeyUsageClientAuth)
 	stranger := newAuthority(t).client(t, "admin", "masters", x509.ExtKeyUsageClientAuth)
 	const asAdmin = "admin[masters system:authenticated]map[] "
@@ -195,7 +195,7 @@ func TestAuth(t *testing.T) {
 					break
 				}
 			}
-			looptest.Equal(t, "reviews", tt.asked, j.asked)
+			testkit.Equal(t, "reviews", tt.asked, j.asked)
 		})
 	}
 }
@@ -203,12 +203,12 @@ func TestAuth(t *testing.T) {
 func TestCertificate(t *testing.T) {
 	dir := t.TempDir()
 	made, err := Certificate("", "", filepath.Join(dir, "pki"), "node-1")
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	again, err := Certificate("", "", filepath.Join(dir, "pki"), "node-2")
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	crt, key := filepath.Join(dir, "pki/kubelet.crt"), filepath.Join(dir, "pki/kubelet.key")
 	given, err := Certificate(crt, key, "", "")
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	for name, c := range map[string]tls.Certificate{"again": again, "given": given} {
 		if !c.Leaf.Equal(made.Leaf) || c.Leaf.VerifyHostname("node-1") != nil {
 			t.Errorf("%s: another certificate", name)

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
@@ -24,7 +25,7 @@ func start(t *testing.T, cfg Config) string {
 	t.Helper()
 	cfg.Address = "127.0.0.1:0"
 	s, err := New(cfg)
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	looptest.Run(t, s.Run)
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	return s.Addr().String()
@@ -34,13 +35,13 @@ func start(t *testing.T, cfg Config) string {
 func do(t *testing.T, client *http.Client, method, url string, edit func(*http.Request)) (code int, text string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, nil)
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	edit(req)
 	resp, err := client.Do(req)
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	return resp.StatusCode, string(data)
 }
 
@@ -103,7 +104,7 @@ func TestPaths(t *testing.T) {
 		}
 		debugging := path == "/configz" || strings.HasPrefix(path, "/debug")
 		code, _ = get(t, limitedBase+path, "")
-		looptest.Equal(t, path+" is not there without debugging", debugging, code == http.StatusNotFound)
+		testkit.Equal(t, path+" is not there without debugging", debugging, code == http.StatusNotFound)
 	}
 	for path, want := range map[string]string{
 		"/healthz":          "500 [+]ping ok\n[+]log ok\n[-]syncloop failed: reason withheld\nhealthz check failed\n",
@@ -112,7 +113,7 @@ func TestPaths(t *testing.T) {
 		"/healthz/none":     "404 404 page not found\n",
 	} {
 		code, text := get(t, limitedBase+path, "")
-		looptest.Equal(t, path, want, fmt.Sprint(code, " ", text))
+		testkit.Equal(t, path, want, fmt.Sprint(code, " ", text))
 	}
 	log.Has(t, "syncloop check failed: healthz\\n[-]syncloop failed: "+reason)
 }
@@ -126,10 +127,10 @@ func TestLoopbackOnly(t *testing.T) {
 		"127.0.0.1": "parsing", base: "listening",
 	} {
 		_, err := New(Config{Address: address})
-		looptest.Contains(t, address, want, looptest.Text(err))
+		testkit.Contains(t, address, want, testkit.Text(err))
 	}
 	for host, want := range map[string]int{"localhost:1": 200, "[::1]": 200, "evil.example:80": 403, "10.0.0.1": 403} {
 		code, _ := get(t, base+"/healthz", host)
-		looptest.Equal(t, host, want, code)
+		testkit.Equal(t, host, want, code)
 	}
 }

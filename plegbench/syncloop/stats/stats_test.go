@@ -15,8 +15,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
-	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 // A fakeCRI answers with what a test put in, and notes the selectors of the lists.
@@ -108,14 +108,14 @@ func newProvider(t *testing.T, cri CRI) (p *Provider, rootDir, logDir string) {
 		CRI: cri, NodeName: "node-1", Root: "testdata/node", RootDir: rootDir, LogDir: logDir,
 		Cgroup: func(string) string { return "" },
 	})
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	return p, rootDir, logDir
 }
 
 func summary(t *testing.T, p *Provider) *statsapi.Summary {
 	t.Helper()
 	s, err := p.Summary(t.Context(), false)
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	return s
 }
 
@@ -130,7 +130,7 @@ func TestNode(t *testing.T) {
 	// user 1568732, nice 53825, system 718279, softirq 30279, steal 20239 hundredths of a second
 	compare(t, &statsapi.CPUStats{UsageCoreNanoSeconds: new(uint64(2391354 * 1e7))}, n.CPU)
 	compare(t, &statsapi.RlimitStats{MaxPID: new(int64(192657)), NumOfRunningProcesses: new(int64(3518))}, n.Rlimit)
-	looptest.Equal(t, "name and boot", []any{"node-1", int64(1795225821)}, []any{n.NodeName, n.StartTime.Unix()})
+	testkit.Equal(t, "name and boot", []any{"node-1", int64(1795225821)}, []any{n.NodeName, n.StartTime.Unix()})
 	capacity, _, err := Disk(rootDir)
 	if fs := n.Fs; err != nil || *fs.CapacityBytes != capacity || *fs.UsedBytes+*fs.AvailableBytes > capacity ||
 		*fs.InodesUsed+*fs.InodesFree != *fs.Inodes {
@@ -144,16 +144,16 @@ func TestNode(t *testing.T) {
 func TestPods(t *testing.T) {
 	cri := newFake(t.TempDir())
 	p, rootDir, logDir := newProvider(t, cri)
-	looptest.Write(t, filepath.Join(logDir, "ns_web_u2/app/0.log"), strings.Repeat("x", 5000))
+	testkit.Write(t, filepath.Join(logDir, "ns_web_u2/app/0.log"), strings.Repeat("x", 5000))
 	cache := filepath.Join(rootDir, "pods/u2/volumes/kubernetes.io~empty-dir/cache")
-	looptest.Write(t, filepath.Join(cache, "a"), strings.Repeat("x", 9000))
-	looptest.Must(t, os.Link(filepath.Join(cache, "a"), filepath.Join(cache, "again")))
+	testkit.Write(t, filepath.Join(cache, "a"), strings.Repeat("x", 9000))
+	testkit.Must(t, os.Link(filepath.Join(cache, "a"), filepath.Join(cache, "again")))
 	hosts := filepath.Join(rootDir, "pods/u2/etc-hosts")
-	looptest.Write(t, hosts, "127.0.0.1 localhost\n")
+	testkit.Write(t, hosts, "127.0.0.1 localhost\n")
 	pods := summary(t, p).Pods
 	ours := map[string]string{container.OwnerLabel: "node-1"}
 	compare(t, []map[string]string{ours, ours, ours}, cri.selectors)
-	looptest.Equal(t, "pods", 2, len(pods))
+	testkit.Equal(t, "pods", 2, len(pods))
 	db, web := pods[0], pods[1]
 	compare(t, statsapi.PodReference{Name: "db", Namespace: "ns", UID: "u1"}, db.PodRef)
 	if c := db.Containers[0]; db.StartTime.Unix() != 5 || c.StartTime.Unix() != 6 || c.Name != "app" {
@@ -198,7 +198,7 @@ func TestNetworks(t *testing.T) {
 		{InterfaceStats: one, Interfaces: []statsapi.InterfaceStats{one}}, nil,
 	} {
 		s, err := p.SummaryWithNetworks(t.Context())
-		looptest.Must(t, err)
+		testkit.Must(t, err)
 		compare(t, want, s.Pods[0].Network)
 		compare(t, (*statsapi.NetworkStats)(nil), s.Pods[1].Network)
 		compare(t, (*statsapi.NetworkStats)(nil), summary(t, p).Pods[0].Network)
@@ -236,9 +236,9 @@ func TestCgroups(t *testing.T) {
 	} {
 		t.Run(version, func(t *testing.T) {
 			root := t.TempDir()
-			looptest.Must(t, os.CopyFS(root, os.DirFS("testdata/node")))
+			testkit.Must(t, os.CopyFS(root, os.DirFS("testdata/node")))
 			for name, text := range tt.files {
-				looptest.Write(t, filepath.Join(root, "sys/fs/cgroup", name), text)
+				testkit.Write(t, filepath.Join(root, "sys/fs/cgroup", name), text)
 			}
 			p, _, _ := newProvider(t, newFake("/nowhere"))
 			p.cfg.Root = root
@@ -260,7 +260,7 @@ func TestSummaryIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cri := newFake("/nowhere")
 		p, rootDir, _ := newProvider(t, cri)
-		looptest.Must(t, os.MkdirAll(filepath.Join(rootDir, "pods/u2/volumes/kubernetes.io~empty-dir/cache"), 0o755))
+		testkit.Must(t, os.MkdirAll(filepath.Join(rootDir, "pods/u2/volumes/kubernetes.io~empty-dir/cache"), 0o755))
 		begin := time.Now()
 		for range 10 {
 			cores := summary(t, p).Node.CPU.UsageNanoCores
@@ -283,5 +283,5 @@ func TestSummaryIsKept(t *testing.T) {
 // compare compares without times.
 func compare(t *testing.T, want, got any) {
 	t.Helper()
-	looptest.Equal(t, "result", want, got, cmpopts.IgnoreTypes(metav1.Time{}))
+	testkit.Equal(t, "result", want, got, cmpopts.IgnoreTypes(metav1.Time{}))
 }

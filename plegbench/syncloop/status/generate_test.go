@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/kuberuntime"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
@@ -73,7 +74,7 @@ func TestPhase(t *testing.T) {
 		{newPod(looptest.Never, looptest.WithInit("s")), "app=exited:0 s=exited:137", false, succeeded},
 	} {
 		got := phase(tt.pod, statuses(tt.statuses), tt.terminal)
-		looptest.Equal(t, fmt.Sprint(tt.pod.Spec.RestartPolicy, tt.statuses, tt.terminal), tt.want, got)
+		testkit.Equal(t, fmt.Sprint(tt.pod.Spec.RestartPolicy, tt.statuses, tt.terminal), tt.want, got)
 	}
 }
 
@@ -141,7 +142,7 @@ func TestReadinessGates(t *testing.T) {
 		st := Generate(GenerateInput{Pod: p, PodStatus: instances("app0=running"), UpdateProbes: allReady})
 		c := condition(st.Conditions, v1.PodReady)
 		got := []any{c.Status, c.Message, NeedToReconcilePodReadiness(p)}
-		looptest.Equal(t, fmt.Sprint(tt), []any{tt.ready, tt.message, tt.reconcile}, got)
+		testkit.Equal(t, fmt.Sprint(tt), []any{tt.ready, tt.message, tt.reconcile}, got)
 	}
 }
 
@@ -190,7 +191,7 @@ func TestContainerStatuses(t *testing.T) {
 		for _, c := range append(st.InitContainerStatuses, st.ContainerStatuses...) {
 			got = append(got, brief(c))
 		}
-		looptest.Equal(t, tt.runtime, tt.want, strings.Join(got, "; "))
+		testkit.Equal(t, tt.runtime, tt.want, strings.Join(got, "; "))
 	}
 }
 

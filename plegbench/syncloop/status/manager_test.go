@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver/fake"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
@@ -56,13 +57,13 @@ func (w *harness) wrote(t *testing.T, want ...string) {
 		}
 	}
 	w.api.ClearActions()
-	looptest.Equal(t, "calls", want, got)
+	testkit.Equal(t, "calls", want, got)
 }
 
 func (w *harness) status(t *testing.T) v1.PodStatus {
 	t.Helper()
 	p, err := w.api.CoreV1().Pods("shop").Get(t.Context(), "web", metav1.GetOptions{})
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	return p.Status
 }
 
@@ -96,9 +97,9 @@ func TestReport(t *testing.T) {
 		looptest.RunFor(t, w.Run, time.Minute) // the API server has what it was sent
 		w.wrote(t)
 		p.Status.Phase = v1.PodPending // somebody changes it, and the next full pass restores it
-		looptest.Must(t, w.api.Tracker().Update(v1.SchemeGroupVersion.WithResource("pods"), p.DeepCopy(), "shop"))
+		testkit.Must(t, w.api.Tracker().Update(v1.SchemeGroupVersion.WithResource("pods"), p.DeepCopy(), "shop"))
 		looptest.RunFor(t, w.Run, interval+time.Second)
-		looptest.Equal(t, "restored phase", v1.PodRunning, w.status(t).Phase)
+		testkit.Equal(t, "restored phase", v1.PodRunning, w.status(t).Phase)
 	})
 }
 
@@ -119,7 +120,7 @@ func TestReportFailures(t *testing.T) {
 			w.SetPodStatus(p, up(p))
 			looptest.RunFor(t, w.Run, time.Second)
 			_, known := w.PodStatus("u1")
-			looptest.Equal(t, "known after a failure of "+verb, failing, known)
+			testkit.Equal(t, "known after a failure of "+verb, failing, known)
 			failing = false
 			w.api.ClearActions()
 			looptest.RunFor(t, w.Run, interval+time.Second)
@@ -142,7 +143,7 @@ func TestDeletion(t *testing.T) {
 		{name: "may still run", pod: newPod(looptest.Deleted(0)), finished: true, couldRun: true},
 		{name: "mirror", pod: newPod(looptest.Deleted(0), mirror), finished: true},
 	} {
-		looptest.Bubble(t, tt.name, func(t *testing.T) {
+		testkit.Bubble(t, tt.name, func(t *testing.T) {
 			w := newHarness(tt.pod)
 			w.couldRun = tt.couldRun
 			w.desired.UpdatePod(tt.pod)
@@ -158,16 +159,16 @@ func TestDeletion(t *testing.T) {
 			looptest.RunFor(t, w.Run, time.Second)
 			if !tt.deleted {
 				w.wrote(t, "patch")
-				looptest.Equal(t, "a terminal phase at the API server", !tt.couldRun, pod.IsTerminal(w.status(t).Phase))
+				testkit.Equal(t, "a terminal phase at the API server", !tt.couldRun, pod.IsTerminal(w.status(t).Phase))
 				return
 			}
 			w.wrote(t, "patch", "delete")
 			want := &metav1.DeleteOptions{
 				GracePeriodSeconds: new(int64), Preconditions: metav1.NewUIDPreconditions("u1"),
 			}
-			looptest.Equal(t, "options", want, options)
+			testkit.Equal(t, "options", want, options)
 			_, known := w.PodStatus("u1")
-			looptest.Equal(t, "the deleted pod is known", false, known)
+			testkit.Equal(t, "the deleted pod is known", false, known)
 		})
 	}
 }
@@ -190,12 +191,12 @@ func TestFile(t *testing.T) {
 					Metadata struct{ Namespace, Name, UID string }
 				}
 			}
-			looptest.Must(t, errors.Join(readErr, statErr, json.Unmarshal(content, &list)))
+			testkit.Must(t, errors.Join(readErr, statErr, json.Unmarshal(content, &list)))
 			got := []string{list.APIVersion + " " + list.Kind}
 			for _, i := range list.Items {
 				got = append(got, i.Metadata.Namespace+"/"+i.Metadata.Name+" "+i.Metadata.UID)
 			}
-			looptest.Equal(t, "file", append([]string{"kdiag/v1 PodStatusList"}, want...), got)
+			testkit.Equal(t, "file", append([]string{"kdiag/v1 PodStatusList"}, want...), got)
 			return info
 		}
 		w.SetPodStatus(p, up(p))
@@ -203,10 +204,10 @@ func TestFile(t *testing.T) {
 		const api = "shop/api u2"
 		before := holds(time.Second, api, "shop/web u1")
 		w.RemoveOrphanedStatuses(map[types.UID]bool{"u2": true})
-		looptest.Equal(t, "the same file, not replaced as a whole", false, os.SameFile(before, holds(time.Second, api)))
+		testkit.Equal(t, "the same file, not replaced as a whole", false, os.SameFile(before, holds(time.Second, api)))
 		before = holds(time.Second, api)
-		looptest.Equal(t, "the same file without a change", true, os.SameFile(before, holds(time.Minute, api)))
+		testkit.Equal(t, "the same file without a change", true, os.SameFile(before, holds(time.Minute, api)))
 		names, _ := os.ReadDir(filepath.Dir(path))
-		looptest.Equal(t, "files", 1, len(names))
+		testkit.Equal(t, "files", 1, len(names))
 	})
 }

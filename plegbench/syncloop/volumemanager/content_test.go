@@ -18,8 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver/fake"
-	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 // visible reads what a container would see: the files by the names at the top that do not begin with dots, and their
@@ -28,13 +28,13 @@ func visible(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	got := map[string]string{}
 	entries, err := os.ReadDir(dir)
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), "..") {
 			continue
 		}
 		real, err := filepath.EvalSymlinks(filepath.Join(dir, e.Name()))
-		looptest.Must(t, err)
+		testkit.Must(t, err)
 		err = filepath.WalkDir(real, func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() {
 				return err
@@ -44,7 +44,7 @@ func visible(t *testing.T, dir string) map[string]string {
 			got[e.Name()+strings.TrimPrefix(path, real)] = info.Mode().Perm().String() + " " + string(data)
 			return err
 		})
-		looptest.Must(t, err)
+		testkit.Must(t, err)
 	}
 	return got
 }
@@ -52,7 +52,7 @@ func visible(t *testing.T, dir string) map[string]string {
 func openRoot(t *testing.T, dir string) *os.Root {
 	t.Helper()
 	root, err := os.OpenRoot(dir)
-	looptest.Must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = root.Close() })
 	return root
 }
@@ -77,7 +77,7 @@ func TestWriteSwapsAllAtOnce(t *testing.T) {
 		{files: files{"../x": {}}, want: nil},
 		{files: files{}, want: map[string]string{}},
 	}
-	looptest.Must(t, os.Symlink("left by a writer that was killed", filepath.Join(dir, dataLink+"_tmp")))
+	testkit.Must(t, os.Symlink("left by a writer that was killed", filepath.Join(dir, dataLink+"_tmp")))
 	for i, step := range steps {
 		before := visible(t, dir)
 		if err := write(root, step.files, func() error { return nil }); (err != nil) != (step.want == nil) {
@@ -85,7 +85,7 @@ func TestWriteSwapsAllAtOnce(t *testing.T) {
 		} else if err != nil {
 			step.want = before
 		}
-		looptest.Equal(t, fmt.Sprint("step ", i), step.want, visible(t, dir))
+		testkit.Equal(t, fmt.Sprint("step ", i), step.want, visible(t, dir))
 		if stamps, _ := filepath.Glob(filepath.Join(dir, "..2*")); len(stamps) != 1 {
 			t.Errorf("step %d: folders %v, want one", i, stamps)
 		}
@@ -95,14 +95,14 @@ func TestWriteSwapsAllAtOnce(t *testing.T) {
 // TestWriteStaysInside has a volume whose links lead out of it.
 func TestWriteStaysInside(t *testing.T) {
 	outside := t.TempDir()
-	looptest.Write(t, filepath.Join(outside, "a"), "precious")
+	testkit.Write(t, filepath.Join(outside, "a"), "precious")
 	for name, target := range map[string]string{
 		dataLink: outside, "a": filepath.Join(outside, "a"), dataLink + "_tmp": outside,
 	} {
 		dir := t.TempDir()
-		looptest.Must(t, os.Symlink(target, filepath.Join(dir, name)))
+		testkit.Must(t, os.Symlink(target, filepath.Join(dir, name)))
 		_ = write(openRoot(t, dir), files{"a": {data: "1", mode: 0o644}}, func() error { return nil })
-		looptest.Equal(t, name, map[string]string{"a": "-rw-r--r-- precious"}, visible(t, outside))
+		testkit.Equal(t, name, map[string]string{"a": "-rw-r--r-- precious"}, visible(t, outside))
 	}
 }
 
@@ -159,15 +159,15 @@ func TestTokenLife(t *testing.T) {
 func TestFileObjects(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "objects")
 	o := NewFileObjects(dir)
-	looptest.Write(t, filepath.Join(dir, "all.yaml"), looptest.Read(t, "testdata/two.yaml"))
-	looptest.Write(t, filepath.Join(dir, ".hidden.yaml"), "kind: nonsense")
-	looptest.Write(t, filepath.Join(dir, "notes.txt"), "kind: nonsense")
+	testkit.Write(t, filepath.Join(dir, "all.yaml"), testkit.Read(t, "testdata/two.yaml"))
+	testkit.Write(t, filepath.Join(dir, ".hidden.yaml"), "kind: nonsense")
+	testkit.Write(t, filepath.Join(dir, "notes.txt"), "kind: nonsense")
 	if err := o.Get(t.Context(), "default", "settings", &v1.ConfigMap{}); !apierrors.IsNotFound(err) {
 		t.Errorf("%v, want not found", err)
 	}
 	var s v1.Secret
-	looptest.Must(t, o.Get(t.Context(), "default", "key", &s))
-	looptest.Equal(t, "secret", map[string][]byte{"a": []byte("one"), "b": []byte("two")}, s.Data)
+	testkit.Must(t, o.Get(t.Context(), "default", "key", &s))
+	testkit.Equal(t, "secret", map[string][]byte{"a": []byte("one"), "b": []byte("two")}, s.Data)
 	var c v1.ConfigMap
 	if err := o.Get(t.Context(), "shop", "settings", &c); err != nil || c.Data["mode"] != "fast" || len(c.BinaryData["blob"]) != 3 {
 		t.Errorf("config map: %+v, %v", c, err)

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/kdiag/kdiag/internal/testkit"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
 	"github.com/kdiag/kdiag/plegbench/syncloop/volumemanager/source"
@@ -77,7 +78,7 @@ func newHarnessIn(t *testing.T, dir string, mounts map[string]string, pods ...*v
 	h := &harness{mounts: mounts, objects: filepath.Join(dir, "objects")}
 	h.pods = map[types.UID]*v1.Pod{}
 	gone := func(uid types.UID) bool { h.mu.Lock(); defer h.mu.Unlock(); return h.pods[uid] == nil }
-	looptest.Write(t, filepath.Join(h.objects, "all.yaml"), looptest.Read(t, "testdata/objects.yaml"))
+	testkit.Write(t, filepath.Join(h.objects, "all.yaml"), testkit.Read(t, "testdata/objects.yaml"))
 	h.Manager = New(Config{
 		NodeName: "node-1", RootDir: filepath.Join(dir, "root"), Recorder: record.NewFakeRecorder(1000), Log: logr.Discard(),
 		Objects: NewFileObjects(h.objects), Metrics: metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry()),
@@ -96,7 +97,7 @@ func newHarnessIn(t *testing.T, dir string, mounts map[string]string, pods ...*v
 func (h *harness) mount(t *testing.T, pod *v1.Pod) {
 	t.Helper()
 	h.want(pod)
-	looptest.Must(t, h.WaitForAttachAndMount(t.Context(), pod))
+	testkit.Must(t, h.WaitForAttachAndMount(t.Context(), pod))
 	synctest.Wait()
 }
 
@@ -149,7 +150,7 @@ func configMapVolume(name, object string) v1.Volume {
 
 func allKinds(t *testing.T, host string) (volumes []v1.Volume) {
 	t.Helper()
-	looptest.Decode(t, looptest.Read(t, "testdata/volumes.yaml"), &volumes)
+	looptest.Decode(t, testkit.Read(t, "testdata/volumes.yaml"), &volumes)
 	volumes[2].HostPath.Path = host
 	return volumes
 }
@@ -179,16 +180,16 @@ func testAllKinds(t *testing.T, m *harness) {
 	} {
 		path := filepath.Join(m.podDir(pod.UID), "volumes", "kubernetes.io~"+want.folder, name)
 		volume := source.Volume{HostPath: path, Managed: true, ReadOnly: want.content != nil}
-		looptest.Equal(t, name, volume, mounts[name])
-		looptest.Equal(t, name, want.content, visible(t, path), cmpopts.EquateEmpty())
+		testkit.Equal(t, name, volume, mounts[name])
+		testkit.Equal(t, name, want.content, visible(t, path), cmpopts.EquateEmpty())
 		_, mounted := m.mounts[path]
-		looptest.Equal(t, name+" is in memory", want.memory, mounted)
+		testkit.Equal(t, name+" is in memory", want.memory, mounted)
 	}
-	looptest.Equal(t, "host path", source.Volume{HostPath: host}, mounts["host"])
-	looptest.Equal(t, "options", "size=1048576", m.mounts[mounts["memory"].HostPath])
-	looptest.Write(t, filepath.Join(mounts["disk"].HostPath, "written by a container"), "x")
-	looptest.Write(t, filepath.Join(host, "of the host"), "x")
-	looptest.Must(t, m.end(t, pod))
+	testkit.Equal(t, "host path", source.Volume{HostPath: host}, mounts["host"])
+	testkit.Equal(t, "options", "size=1048576", m.mounts[mounts["memory"].HostPath])
+	testkit.Write(t, filepath.Join(mounts["disk"].HostPath, "written by a container"), "x")
+	testkit.Write(t, filepath.Join(host, "of the host"), "x")
+	testkit.Must(t, m.end(t, pod))
 	volumes, _ := filepath.Glob(filepath.Join(m.podDir(pod.UID), "volumes", "*", "*"))
 	if len(m.mounts)+len(volumes)+len(m.Mounts(pod.UID)) > 0 {
 		t.Errorf("left are mounts %v, folders %v, volumes %v", m.mounts, volumes, m.Mounts(pod.UID))
@@ -218,8 +219,8 @@ func TestAdoptsWhatAnEarlierRunMade(t *testing.T) {
 		h.mount(t, pod)
 		for _, name := range []string{"disk", "memory"} { // as a container leaves them
 			dir := h.Mounts(pod.UID)[name].HostPath
-			looptest.Write(t, filepath.Join(dir, "kept"), "x")
-			looptest.Must(t, os.Chmod(dir, 0o700))
+			testkit.Write(t, filepath.Join(dir, "kept"), "x")
+			testkit.Must(t, os.Chmod(dir, 0o700))
 		}
 		h.mounts[h.Mounts(pod.UID)["memory"].HostPath] += ",of the first run" // which mounting again would replace
 	})
@@ -232,12 +233,12 @@ func TestAdoptsWhatAnEarlierRunMade(t *testing.T) {
 				t.Errorf("%s has changed: %v, %v", name, info, err)
 			}
 		}
-		looptest.Equal(t, "mounts", before, h.mounts)
+		testkit.Equal(t, "mounts", before, h.mounts)
 	})
 	run(func(t *testing.T, h *harness) {
 		time.Sleep(time.Second)
-		looptest.Must(t, h.end(t, pod))
-		looptest.Equal(t, "mounts", map[string]string{}, h.mounts)
+		testkit.Must(t, h.end(t, pod))
+		testkit.Equal(t, "mounts", map[string]string{}, h.mounts)
 	})
 }
 
@@ -253,10 +254,10 @@ func testMissingObject(t *testing.T, m *harness) {
 	err := m.WaitForAttachAndMount(t.Context(), pod)
 	const want = "unmounted volumes=[config], unattached volumes=[], failed to process volumes=[]: " +
 		"context deadline exceeded"
-	if looptest.Text(err) != want || time.Since(start) != podAttachAndMountTimeout {
+	if testkit.Text(err) != want || time.Since(start) != podAttachAndMountTimeout {
 		t.Errorf("after %v: %v, want %s", time.Since(start), err, want)
 	}
-	looptest.Write(t, filepath.Join(m.objects, "more.yaml"), "kind: ConfigMap\nmetadata: {name: late}\n")
+	testkit.Write(t, filepath.Join(m.objects, "more.yaml"), "kind: ConfigMap\nmetadata: {name: late}\n")
 	time.Sleep(2 * time.Minute) // beyond the try after 249.5 s
 	again := time.Now()
 	if err := m.WaitForAttachAndMount(t.Context(), pod); err != nil || time.Since(again) > 0 {
@@ -280,8 +281,8 @@ func testFSGroup(t *testing.T, m *harness) {
 		mounts["down"].HostPath + "/uid": "-r--r-----",
 	} {
 		info, err := os.Stat(path)
-		looptest.Must(t, err)
-		looptest.Equal(t, path, want, info.Mode().String())
+		testkit.Must(t, err)
+		testkit.Equal(t, path, want, info.Mode().String())
 	}
 }
 
@@ -292,8 +293,8 @@ func testPrepareSafeSubpath(t *testing.T, m *harness) {
 	pod := newPod(volume("disk", v1.VolumeSource{}))
 	m.mount(t, pod)
 	dir := m.Mounts(pod.UID)["disk"].HostPath
-	looptest.Write(t, filepath.Join(dir, "file"), "x")
-	looptest.Must(t, os.Symlink("/etc", filepath.Join(dir, "out")))
+	testkit.Write(t, filepath.Join(dir, "file"), "x")
+	testkit.Must(t, os.Symlink("/etc", filepath.Join(dir, "out")))
 	for path, want := range map[string]string{ // the mounted path below the volume, or an error
 		"made/deep": "made/deep", "file": "file",
 		"out": "path escapes from parent", "/abs": "must not be an absolute path", "a/../b": "must not contain '..'",
@@ -302,7 +303,7 @@ func testPrepareSafeSubpath(t *testing.T, m *harness) {
 		place := filepath.Join(m.podDir(pod.UID), subPaths, "disk", "c", "1")
 		switch {
 		case err != nil:
-			looptest.Contains(t, path, want, err.Error())
+			testkit.Contains(t, path, want, err.Error())
 		case at != place || m.mounts[place] != filepath.Join(dir, want) || !exists(filepath.Join(dir, want)):
 			t.Errorf("%s: %s at %s, want %s", path, m.mounts[place], at, want)
 		}
@@ -318,9 +319,9 @@ func testMountInside(t *testing.T, m *harness) {
 	pod := newPod(volume("disk", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}))
 	m.mount(t, pod)
 	inside := filepath.Join(m.Mounts(pod.UID)["disk"].HostPath, "inside")
-	looptest.Write(t, filepath.Join(inside, "precious"), "x")
+	testkit.Write(t, filepath.Join(inside, "precious"), "x")
 	m.mounts[inside] = ""
-	looptest.Equal(t, "error", "mounted volumes=[disk]: context deadline exceeded", looptest.Text(m.end(t, pod)))
+	testkit.Equal(t, "error", "mounted volumes=[disk]: context deadline exceeded", testkit.Text(m.end(t, pod)))
 	if err := m.CleanupOrphans(nil); err == nil {
 		t.Error("a pod with a mount inside of its volume was taken for clean")
 	}
@@ -328,9 +329,9 @@ func testMountInside(t *testing.T, m *harness) {
 		t.Fatal("a folder behind a mount was emptied")
 	}
 	delete(m.mounts, inside)
-	looptest.Must(t, m.end(t, pod))
-	looptest.Must(t, m.CleanupOrphans(nil))
-	looptest.Equal(t, "a folder of the pod", false, exists(m.podDir(pod.UID)))
+	testkit.Must(t, m.end(t, pod))
+	testkit.Must(t, m.CleanupOrphans(nil))
+	testkit.Equal(t, "a folder of the pod", false, exists(m.podDir(pod.UID)))
 }
 
 func TestCleanupOrphans(t *testing.T) { bubble(testCleanupOrphans)(t) }
@@ -341,11 +342,11 @@ func testCleanupOrphans(t *testing.T, m *harness) {
 		pods[uid] = newPod(allKinds(t, t.TempDir())...)
 		pods[uid].UID = uid
 		m.mount(t, pods[uid])
-		looptest.Write(t, filepath.Join(m.podDir(uid), "etc-hosts"), "x")
+		testkit.Write(t, filepath.Join(m.podDir(uid), "etc-hosts"), "x")
 	}
-	looptest.Write(t, filepath.Join(m.podDir("of-a-real-kubelet"), "volumes", "file"), "x")
-	looptest.Write(t, filepath.Join(m.podDir("of-another-node"), ownerMark), "node-2")
-	looptest.Must(t, m.end(t, pods["ended"]))
+	testkit.Write(t, filepath.Join(m.podDir("of-a-real-kubelet"), "volumes", "file"), "x")
+	testkit.Write(t, filepath.Join(m.podDir("of-another-node"), ownerMark), "node-2")
+	testkit.Must(t, m.end(t, pods["ended"]))
 	m.Manager.mu.Lock()
 	delete(m.actual, "earlier-run")
 	delete(m.desired, "earlier-run")
@@ -368,7 +369,7 @@ func testCleanupOrphans(t *testing.T, m *harness) {
 		"in-use/etc-hosts", "kept/etc-hosts", "in-use/" + mode, "kept/" + mode, "of-a-real-kubelet/volumes/file",
 		"in-use/" + ownerMark, "kept/" + ownerMark, "of-another-node/" + ownerMark,
 	}
-	looptest.Equal(t, "files left", want, left)
+	testkit.Equal(t, "files left", want, left)
 }
 
 func TestContentErrors(t *testing.T) { bubble(testContentErrors)(t) }
@@ -387,7 +388,7 @@ func testContentErrors(t *testing.T, m *harness) {
 		var v v1.Volume
 		looptest.Decode(t, "{name: v, projected: {sources: [{"+from+"}]}}", &v)
 		got, err := m.content(t.Context(), newPod(v), &v)
-		if (err == nil) != (want == "") || !strings.Contains(looptest.Text(err), want) || len(got) > 0 {
+		if (err == nil) != (want == "") || !strings.Contains(testkit.Text(err), want) || len(got) > 0 {
 			t.Errorf("%s: %v, %v, want %q", from, got, err, want)
 		}
 	}
