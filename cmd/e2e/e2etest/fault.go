@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/bundle"
@@ -41,12 +42,15 @@ func Shell(make, undo string) Maker {
 // Nothing makes no fault.
 func Nothing(*testing.T, *Place) {}
 
-// A Want is what kdiag must report of a fault. An empty field is not checked, but for Codes.
+// A Want is what kdiag must report of a fault. An empty field is not checked, but for Codes. Files of faults have its
+// fields in lower case.
 type Want struct {
-	Codes    []string        // the causes, roots first; the other fields are about the first
-	Harmless bool            // any causes, of which none is critical
-	Unknown  bool            // kdiag cannot tell
-	Among    bool            // other causes may be there, which are consequences where they are critical
+	Codes    []string // the causes, roots first; the other fields are about the first
+	Harmless bool     // any causes, of which none is critical
+	Unknown  bool     // kdiag cannot tell
+	Among    bool     // other causes may be there, which are consequences where they are critical
+	Chain    bool     // the last cause is a consequence of the first
+	Status   checks.Verdict
 	Severity checks.Severity // of the first
 	Culprits []string        // each is an id, a name or a pod of one and the same subject
 	Lines    []string        // each matches "SEVERITY CONFIDENCE SUMMARY", or a line of the effect or the evidence
@@ -59,7 +63,31 @@ type Want struct {
 	Repair   []string        // parts of the steps that end the fault
 	Only     string          // the command that is asked, where it is not node and pleg
 	Flags    []string        // of each question
-	Also     func(t *testing.T, r *checks.Report)
+	Child    string          // where one child of kdiag's waits, however often kdiag has looked
+}
+
+// CheckFile is Check for the faults of a file in testdata. What makes one, and undoes it, is a command of a shell, or the
+// maker of its name. A Place has values for the variables of all files, such as ${DIR}, to which values are added.
+func (p Place) CheckFile(t *testing.T, file string, makers map[string]Maker, values ...string) {
+	t.Helper()
+	var rows []struct {
+		Name, Make, Undo string
+		Want
+	}
+	text := strings.NewReplacer(append(values, p.Values...)...).Replace(string(Read(t, "testdata/"+file)))
+	Must(t, yaml.UnmarshalStrict([]byte(text), &rows))
+	var faults []Fault
+	for _, row := range rows {
+		made, ok := makers[row.Name]
+		if ok == (row.Make != "") {
+			t.Fatalf("%s needs a command or a maker", row.Name)
+		}
+		if !ok {
+			made = p.Shell(row.Make, row.Undo)
+		}
+		faults = append(faults, Fault{row.Name, made, row.Want})
+	}
+	p.Check(t, faults)
 }
 
 // Check makes one fault after the other, checks what kdiag reports of it, runs the next steps and the repair, undoes
@@ -150,8 +178,14 @@ func (w Want) check(t *testing.T, p Place, o Outcome) *checks.Report {
 		results = append(results, fmt.Sprintf("%s %s %s", c.ID, c.Status, c.Summary))
 	}
 	matches(t, "checks", results, w.Results)
-	if w.Also != nil {
-		w.Also(t, r)
+	if w.Status != "" && r.Status != w.Status {
+		t.Errorf("status %s, want %s", r.Status, w.Status)
+	}
+	if w.Child != "" && ProbesIn(w.Child) != 1 { // only then: with a locked memory map it would wait
+		t.Errorf("%d children of kdiag's wait in %s, want 1", ProbesIn(w.Child), w.Child)
+	}
+	if p.Also != nil {
+		p.Also(t, r)
 	}
 	if t.Failed() {
 		t.Log(o.Stdout, o.Stderr)
@@ -189,6 +223,9 @@ func (w Want) checkFirst(t *testing.T, p Place, causes []checks.Cause) {
 		if c.CausedBy == "" && c.Severity == checks.Critical && w.Among {
 			t.Errorf("%s is not a consequence: %s", c.Code, c.Summary)
 		}
+	}
+	if last := causes[len(causes)-1]; w.Chain && last.CausedBy != c.Code {
+		t.Errorf("%s is caused by %q, want %s", last.Code, last.CausedBy, c.Code)
 	}
 	var subjects []checks.Subject
 	if c.Subject != nil {

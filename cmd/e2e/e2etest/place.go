@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kdiag/kdiag/checks"
 )
 
 // A Place is where kdiag runs, and what it is asked about.
@@ -22,6 +24,10 @@ type Place struct {
 	Alone   bool     // no other test runs on the machine, so that no cause is ignored
 	Acts    []Act    // what a controller can do there, the least first
 	Culprit string   // the id or the name that CULPRIT stands for in a Want, where a Maker alone knows it
+	Values  []string // of variables in files of faults: ${NAME}, value, and so on
+
+	Shell func(make, undo string) Maker        // makes a fault with a command there, and undoes it with another
+	Also  func(t *testing.T, r *checks.Report) // checks a report further, where a Maker sets it
 }
 
 // Patient are limits in which nothing but a fault makes a runtime fail on a busy machine.

@@ -59,6 +59,11 @@ func StartRig(t *testing.T, opts nodebox.Options) *Rig {
 	Must(t, err)
 	second := r.Pods[1]
 	r.Group = fmt.Sprintf("%s/pod%s/%s", r.parent(), second.Config.Metadata.Uid, second.Containers[0].ID)
+	r.Place.Shell = r.Shell
+	r.Values = []string{
+		"${DIR}", r.Dir(), "${BASE}", "/" + filepath.Base(r.Dir()), "${FOLDER}", r.Folder, "${GROUP}", r.Group,
+		"${SOCKET}", r.Socket(), "${UID}", second.Config.Metadata.Uid,
+	}
 	return r
 }
 

@@ -17,7 +17,6 @@ import (
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
-	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
 	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 	"github.com/kdiag/kdiag/crictl"
@@ -29,123 +28,30 @@ type rig struct{ *e2etest.Rig }
 // TestEndToEndDaemonFaults breaks a containerd as a whole.
 func TestEndToEndDaemonFaults(t *testing.T) {
 	r := rig{e2etest.StartRig(t, nodebox.Options{})}
-	hung := []string{"--rpc-timeout", "2s"}
-	lab := "/" + filepath.Base(r.Dir()) + "/lab"
-	full := "/" + filepath.Base(r.Dir()) + "/daemon"
-	plugins := r.Dir() + "/cni/bin"
-	r.Check(t, []fault{
-		{Name: "nothing", Make: e2etest.Nothing, Want: want{Results: healthy(), Only: "node"}},
-		{Name: "kdiag is not root", Make: r.asNobody, Want: want{Unknown: true, Problems: []string{"run with sudo"}}},
-		{Name: "restarted four times", Make: r.restart, Want: want{}},
-		{Name: "no network configuration", Make: r.noNetwork, Want: want{
-			Codes: []string{"NetworkNotReady"}, Severity: checks.Critical,
-			Steps: []string{"ls -l " + r.Dir() + "/cni/net.d"},
-		}},
-		{Name: "the bridge plugin is missing", Make: r.away(plugins + "/bridge"), Want: missing(plugins, "bridge")},
-		{
-			Name: "the loopback plugin is missing", Make: r.away(plugins + "/loopback"),
-			Want: missing(plugins, "loopback"),
-		},
-		{Name: "the OCI runtime is missing", Make: r.away(r.Folder + "/fastrun"), Want: want{
-			Codes: []string{"RuntimeNotReady"}, Severity: checks.Critical, Lines: []string{"is missing"},
-			Steps: []string{"/usr/bin/runc"},
-		}},
-		{Name: "the root folder is moved away", Make: r.away(r.Dir() + "/root"), Want: movedAway},
-		{Name: "the state folder is moved away", Make: r.away(r.Dir() + "/state"), Want: movedAway},
-		{Name: "two daemons in one folder", Make: r.rival(false), Want: want{
-			Codes: []string{"RuntimeNotReady"}, Severity: checks.Warning, Steps: []string{"ps -o pid,ppid,lstart,args"},
-		}},
-		{Name: "no files are left", Make: r.Shell("prlimit --pid $pid --nofile=$(ls /proc/$pid/fd | wc -l):",
-			"prlimit --pid $pid --nofile=20000:"), Want: want{
-			Codes: []string{"FilesExhausted"}, Among: true, Severity: checks.Critical, Culprits: []string{"CULPRIT"},
-			Steps:  []string{"ls -l /proc/CULPRIT/fd"},
-			Repair: []string{"prlimit --pid CULPRIT --nofile="}, Flags: hung,
-		}},
-		{Name: "no processes are left", Make: r.processesAtLimit(full), Want: want{
-			Codes: []string{"PIDsExhausted"}, Severity: checks.Critical, Culprits: []string{full},
-			Steps:  []string{"grep . '/sys/fs/cgroup/pids" + full},
-			Repair: []string{"echo max > '/sys/fs/cgroup/pids" + full + "/pids.max'"},
-		}},
-		{Name: "frozen in a group that is no unit", Make: r.freeze("$pid", lab), Want: want{
-			Codes: []string{"CgroupFrozen", "RuntimeHung"}, Severity: checks.Critical, Culprits: []string{lab},
-			Steps:  []string{"cat '/sys/fs/cgroup/freezer" + lab},
-			Repair: []string{"echo THAWED > '/sys/fs/cgroup/freezer" + lab + "/freezer.state'"}, Flags: hung,
-		}},
-		{Name: "stopped by a signal", Make: r.pause, Want: want{
-			Codes: []string{"RuntimeHung"}, Severity: checks.Critical, Culprits: []string{"CULPRIT"}, Flags: hung,
-			Steps: []string{"kill -CONT CULPRIT"}, Repair: []string{"kill -CONT CULPRIT"},
-			Stacks: []string{
-				`goroutine dump: containerd \(pid CULPRIT\) is stopped`, `threads of it in state T.*do_signal_stop`,
-			},
-		}},
-		{Name: "opens wait for a listener", Make: r.watchRoot(), Want: want{
-			Codes: []string{"OpensIntercepted"}, Among: true, Severity: checks.Critical, Culprits: []string{"CULPRIT"},
-			Lines: []string{`^critical .* containerd \(pid \d+\).* waits for exe \(pid CULPRIT\) to permit`},
-			Steps: []string{"fdinfo", "kill -KILL CULPRIT"}, Repair: []string{"kill -KILL CULPRIT"},
-		}},
-		{Name: "the OCI runtime waits for a stopped listener", Make: r.watchRuntime, Want: want{
-			Codes: []string{"OpensIntercepted"}, Among: true, Severity: checks.Critical, Culprits: []string{"CULPRIT"},
-			Lines: []string{`waits for exe \(pid CULPRIT\), which is stopped,`, "PLEG is fine, but containers cannot start"},
-			Steps: []string{"fdinfo", "kill -CONT CULPRIT"}, Repair: []string{"kill -KILL CULPRIT"},
-		}},
-		{Name: "kdiag's children wait for a listener", Make: r.watchKdiag, Want: want{
-			Results: []string{"host.writes unknown .*(the child ended early|no answer in time)"}, Only: "node",
-		}},
-		{Name: "not running", Make: r.stop, Want: want{
-			Codes: []string{"RuntimeDown"}, Severity: checks.Critical, Steps: []string{"kdiag pleg", "ss -xlp"},
-		}},
-		{Name: "a socket that nobody serves", Make: func(t *testing.T, at *place) {
+	r.CheckFile(t, "daemon.yaml", map[string]e2etest.Maker{
+		"nothing":                                      e2etest.Nothing,
+		"kdiag is not root":                            r.asNobody,
+		"restarted four times":                         r.restart,
+		"no network configuration":                     r.noNetwork,
+		"two daemons in one folder":                    r.rival(false),
+		"no processes are left":                        r.processesAtLimit("/" + filepath.Base(r.Dir()) + "/daemon"),
+		"stopped by a signal":                          r.pause,
+		"opens wait for a listener":                    r.watchRoot(),
+		"the OCI runtime waits for a stopped listener": r.watchRuntime,
+		"kdiag's children wait for a listener":         r.watchKdiag,
+		"not running":                                  r.stop,
+		"a socket that nobody serves": func(t *testing.T, at *place) {
 			r.stop(t, at)
 			r.leftSockets(r.Socket())(t, at)
-		}, Want: want{
-			Codes: []string{"RuntimeDown"}, Severity: checks.Critical, Lines: []string{"connecting to it is refused"},
-			Steps: []string{"ss -xlp", "ls -l " + r.Socket()},
-		}},
-		{Name: "the CRI plugin is disabled", Make: func(t *testing.T, _ *place) {
+		},
+		"the CRI plugin is disabled": func(t *testing.T, _ *place) {
 			r.configure(t, "disabled_plugins = ["+strconv.Quote(nodebox.PluginCRI)+"]\n", "")
 			_ = r.Restart(t.Context()) // it does not answer as one that is well
-		}, Want: want{Codes: []string{"RuntimeUnsupported"}, Only: "pleg"}},
-		{Name: "another process has the database", Make: r.lockDatabase, Want: want{
-			Codes: []string{"RuntimeDown"}, Severity: checks.Critical, Only: "pleg", Culprits: []string{"CULPRIT"},
-			Lines: []string{`the start of containerd \(pid \d+\) waits for \S+ \(pid CULPRIT\)`},
-			Steps: []string{"ps -o pid,ppid,stat,lstart,comm -p CULPRIT"}, Stacks: []string{
-				`goroutine \d+ of containerd waits for the lock of the database .*/meta.db: \S+ \(pid CULPRIT\)`,
-			},
-		}},
-		{Name: "a stopped shim holds the start", Make: r.stoppedShim, Want: want{
-			Codes: []string{"ShimStuck", "RuntimeDown"}, Severity: checks.Critical, Culprits: []string{"CULPRIT"},
-			Lines: []string{`containerd-shim \(pid CULPRIT\).* is stopped`},
-			Steps: []string{"State|TracerPid' /proc/CULPRIT/", "kill -CONT CULPRIT"}, Repair: []string{"kill -CONT CULPRIT"},
-		}},
-		{Name: "two daemons on one socket", Make: r.rival(true), Want: want{ // the last: it takes the socket with it
-			Codes: []string{"RuntimeNotReady"}, Severity: checks.Critical,
-			Steps: []string{"ps -o pid,ppid,lstart,args"},
-		}},
+		},
+		"another process has the database": r.lockDatabase,
+		"a stopped shim holds the start":   r.stoppedShim,
+		"two daemons on one socket":        r.rival(true),
 	})
-}
-
-// healthy are the results of a node on which nothing is broken.
-func healthy() (results []string) {
-	for _, id := range []string{"connect", "version", "status", "network", "lists", "inspect"} {
-		results = append(results, "runtime."+id+" ok ")
-	}
-	for _, id := range []string{"memory", "clock", "mounts", "writes", "tasks", "cgroups"} {
-		results = append(results, "host."+id+" (ok|warning|critical|skipped)")
-	}
-	return results
-}
-
-// missing is what is wanted where a CNI plugin is missing.
-func missing(dir, plugin string) want {
-	return want{
-		Codes: []string{"NetworkNotReady"}, Severity: checks.Critical, Culprits: []string{dir},
-		Lines: []string{"^critical .*" + plugin, "^PLEG is fine"}, Steps: []string{dir},
-	}
-}
-
-var movedAway = want{
-	Codes: []string{"RuntimeNotReady"}, Severity: checks.Critical, Culprits: []string{"CULPRIT"},
-	Steps: []string{"ls -l /proc/CULPRIT/fd"},
 }
 
 func (r rig) asNobody(t *testing.T, at *place) {
@@ -166,19 +72,6 @@ func (r rig) noNetwork(t *testing.T, at *place) {
 	t.Cleanup(func() { e2etest.Must(t, r.Restart(context.Background())) })
 	r.Shell("mv "+dir+" "+dir+".away; mkdir "+dir, "rmdir "+dir+"; mv "+dir+".away "+dir)(t, at)
 	e2etest.Must(t, r.Restart(t.Context()))
-}
-
-// away moves away a file or a folder.
-func (r rig) away(name string) e2etest.Maker {
-	return r.Shell("mv "+name+" "+name+".away", "mv "+name+".away "+name)
-}
-
-// freeze freezes a process in a group of its own.
-func (r rig) freeze(pid, group string) e2etest.Maker {
-	const top = "/sys/fs/cgroup/freezer"
-	dir := top + group
-	return r.Shell("mkdir "+dir+"; echo "+pid+" >"+dir+"/cgroup.procs; echo FROZEN >"+dir+"/freezer.state",
-		"echo THAWED >"+dir+"/freezer.state; echo "+pid+" >"+top+"/cgroup.procs; rmdir "+dir)
 }
 
 // rival starts a second daemon with the same folder, or, with another one, on the same socket.

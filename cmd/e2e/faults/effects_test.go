@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
 	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 	"github.com/kdiag/kdiag/crictl"
@@ -57,25 +56,11 @@ func TestEndToEndPodsThatDoNotStart(t *testing.T) {
 			kubeletLogs(t, at, message, err.Error(), "box/"+name+"-0")
 		}
 	}
-	// It is no more than a warning, since the pods of the rig have started within the minutes of the log.
-	wants := func(words string) want {
-		return want{
-			Codes: []string{"PodsNotStarting"}, Severity: checks.Warning, Culprits: []string{"late-0"},
-			Lines: []string{
-				"^warning .*PLEG is fine, but box/late-0 and box/late-1 do not start: .*" + words,
-				"box/late-0 has no sandbox since",
-			},
-		}
-	}
-	r.Check(t, []fault{
-		{Name: "a layer of an image is gone", Make: failing(e2etest.Shell(
-			"for f in "+snapshots+"/*/fs; do mv $f $f.away; done",
-			"for f in "+snapshots+"/*/fs.away; do mv $f ${f%.away}; done")), Want: wants("failed to stat parent")},
-		{
-			Name: "every address is in use", Make: failing(r.exhaustAddresses),
-			Want: wants("no IP addresses available in range set"),
-		},
-		{Name: "a FIFO in the place of a container's log", Make: hanging("fifo", `"Error syncing pod, skipping"`,
+	r.CheckFile(t, "effects.yaml", map[string]e2etest.Maker{
+		"a layer of an image is gone": failing(e2etest.Shell("for f in "+snapshots+"/*/fs; do mv $f $f.away; done",
+			"for f in "+snapshots+"/*/fs.away; do mv $f ${f%.away}; done")),
+		"every address is in use": failing(r.exhaustAddresses),
+		"a FIFO in the place of a container's log": hanging("fifo", `"Error syncing pod, skipping"`,
 			crictl.ContainerCreated, func(t *testing.T, pod nodebox.Pod) {
 				log := filepath.Join(pod.Config.LogDirectory, pod.Containers[0].Config.LogPath)
 				e2etest.Must(t, os.MkdirAll(filepath.Dir(log), 0o755))
@@ -85,22 +70,12 @@ func TestEndToEndPodsThatDoNotStart(t *testing.T) {
 					e2etest.Must(t, err)
 					e2etest.Must(t, f.Close())
 				})
-			}, func(cri *remote.Service, id string) error { return cri.StartContainer(t.Context(), id) }), Want: want{
-			Codes: []string{"PodsNotStarting"}, Severity: checks.Warning, Culprits: []string{"fifo-0"},
-			Lines: []string{"box/fifo-0 does not start", "a FIFO that it opens", "a container does not start since"},
-		}},
-		{Name: "runc's state folder is removed", Make: hanging("stay", `"Kill container failed"`, crictl.ContainerRunning,
+			}, func(cri *remote.Service, id string) error { return cri.StartContainer(t.Context(), id) }),
+		"runc's state folder is removed": hanging("stay", `"Kill container failed"`, crictl.ContainerRunning,
 			func(t *testing.T, _ nodebox.Pod) {
 				state := filepath.Join(r.Dir(), "runc")
-				e2etest.Must(t, os.Rename(state, state+".away"))
-				t.Cleanup(func() {
-					e2etest.Must(t, os.RemoveAll(state))
-					e2etest.Must(t, os.Rename(state+".away", state))
-				})
-			}, func(cri *remote.Service, id string) error { return cri.StopContainer(t.Context(), id, 0) }), Want: want{
-			Codes: []string{"PodsNotStopping"}, Severity: checks.Warning, Culprits: []string{"stay-0"},
-			Lines: []string{"box/stay-0 does not stop", "box/stay-0 still runs since"},
-		}},
+				e2etest.Shell("mv "+state+" "+state+".away", "rm -rf "+state+"; mv "+state+".away "+state)(t, nil)
+			}, func(cri *remote.Service, id string) error { return cri.StopContainer(t.Context(), id, 0) }),
 	})
 	r.CheckControls(t, []fault{
 		{Name: "a pod that starts after two minutes of errors", Make: func(t *testing.T, at *place) {

@@ -17,7 +17,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
 	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
@@ -30,36 +29,11 @@ import (
 func TestEndToEndHangs(t *testing.T) {
 	t.Parallel() // it waits for minutes
 	r := rig{e2etest.StartRig(t, nodebox.Options{})}
-	create := `goroutine \d+ of containerd .*\(RunPodSandbox\b.*\).*shim's reply to Create`
-	runc := `goroutine \d+ of containerd-shim.*\(Create\b.*\).*waits for runc create: .* \(pid \d+\) of .*box/slow-0`
-	r.Check(t, []fault{
-		{Name: "pods come and go", Make: r.busy, Want: want{Stacks: []string{"goroutine"}, NoStacks: "holds the"}},
-		{Name: "runc kill hangs", Make: r.killHangs, Want: want{
-			Codes: []string{"ShimStuck"}, Severity: checks.Critical, Culprits: []string{"pod-0"},
-			Lines: []string{`PLEG is fine, but box/pod-0 \(c0\) cannot stop`}, Steps: []string{"", "kill -KILL"},
-		}},
-		{Name: "a container without a process", Make: r.gone, Want: want{
-			Codes: []string{"ShimStuck"}, Culprits: []string{r.Pods[1].Containers[0].ID},
-			Steps: []string{"", "kubectl delete pod"},
-		}},
-		{Name: "runc update hangs", Make: r.updateHangs, Want: want{
-			Codes: []string{"ShimStuck", "ListHang"}, Flags: []string{"--rpc-timeout", "2s"}, Stacks: []string{
-				`goroutine \d+ .*\(UpdateContainerResources\b.*\) holds the lock of a container's status .*` +
-					`reply to Update: \w+ \(pid \d+\) of box/update-0`,
-			},
-		}},
-		{Name: "runc create hangs", Make: r.createHangs, Want: want{
-			Codes: []string{"ShimStuck"}, Culprits: []string{"slow-0"}, Steps: []string{"", "kill -KILL"},
-			Lines: []string{"PLEG is fine, but box/slow-0 cannot start"}, Stacks: []string{create, runc},
-		}},
-		{Name: "a CNI plugin of any name hangs", Make: r.cniHangs, Want: want{
-			Codes: []string{"CNIHung"}, Culprits: []string{"zzz", "net-0"}, Steps: []string{"", "kill -KILL"},
-			Stacks: []string{
-				`goroutine \d+ .*\(RunPodSandbox\b.*\).*CNI plugin \(ADD\): \w+ \(pid \d+\) of box/net-0`,
-				`goroutine \d+ .*\(StopPodSandbox\b.*\).*CNI plugin \(DEL\): \w+ \(pid \d+\) of box/gone-0`,
-			},
-		}},
-	})
+	r.CheckFile(t, "hangs.yaml", map[string]e2etest.Maker{
+		"pods come and go": r.busy, "runc kill hangs": r.killHangs, "a container without a process": r.gone,
+		"runc update hangs": r.updateHangs, "runc create hangs": r.createHangs,
+		"a CNI plugin of any name hangs": r.cniHangs,
+	}, "${CONTAINER}", r.Pods[1].Containers[0].ID)
 }
 
 // busy makes pods for as long as the test runs.

@@ -14,7 +14,6 @@ import (
 type (
 	fault = e2etest.Fault
 	place = e2etest.Place
-	want  = e2etest.Want
 )
 
 // TestMain becomes the process that waitInKernel, lockMap, plugins or watch starts, where the environment has it.

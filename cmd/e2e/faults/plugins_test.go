@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
 	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 )
@@ -52,24 +51,11 @@ func TestEndToEndPlugins(t *testing.T) {
 		{Name: "files of some that are gone, which nothing names", Make: r.leftSockets(gpu)},
 		{Name: "one that is gone, which nothing uses", Make: r.plugins(snapshotter, false)},
 	})
-	r.Check(t, []fault{
-		{Name: "a stopped snapshotter", Make: r.stopped(r.plugins(snapshotter, true, snapshotter)), Want: want{
-			Codes: []string{"PluginHung"}, Severity: checks.Critical, Culprits: []string{"CULPRIT"},
-			Lines: []string{`^PLEG is fine, but`, `proxy plugin acme, \S+ \(pid CULPRIT\), is stopped`},
-			Steps: []string{"cat /proc/CULPRIT/stack", "kill -CONT CULPRIT"}, Repair: []string{"kill -CONT CULPRIT"},
-		}},
-		{
-			Name: "a stopped snapshotter of some images", Make: r.stopped(r.plugins(snapshotter, false, snapshotter)),
-			Want: want{Codes: []string{"PluginHung"}, Severity: checks.Warning, Culprits: []string{"CULPRIT"}},
-		},
-		{Name: "a snapshotter that is gone", Make: r.plugins(snapshotter, true), Want: want{
-			Codes: []string{"PluginHung"}, Severity: checks.Critical, Culprits: []string{snapshotter},
-			Lines: []string{"does not exist"}, Steps: []string{"ls -l " + snapshotter},
-		}},
-		{Name: "a stopped device plugin", Make: r.stopped(r.plugins("", false, gpu)), Want: want{
-			Codes: []string{"PluginHung"}, Severity: checks.Warning, Culprits: []string{"CULPRIT"},
-			Lines: []string{"the device plugin at " + gpu, "keeps all new pods waiting"}, Repair: []string{"kill -CONT CULPRIT"},
-		}},
+	r.CheckFile(t, "plugins.yaml", map[string]e2etest.Maker{
+		"a stopped snapshotter":                r.stopped(r.plugins(snapshotter, true, snapshotter)),
+		"a stopped snapshotter of some images": r.stopped(r.plugins(snapshotter, false, snapshotter)),
+		"a snapshotter that is gone":           r.plugins(snapshotter, true),
+		"a stopped device plugin":              r.stopped(r.plugins("", false, gpu)),
 	})
 }
 

@@ -14,7 +14,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
 	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 	"github.com/kdiag/kdiag/crictl"
@@ -23,100 +22,27 @@ import (
 // TestEndToEndPodFaults breaks what belongs to the pods of a healthy containerd, and what is mounted around them.
 func TestEndToEndPodFaults(t *testing.T) {
 	r := rig{e2etest.StartRig(t, nodebox.Options{})}
-	freezer := "/sys/fs/cgroup/freezer" + r.Group + "/freezer.state"
 	volumes := "/var/lib/kubelet/pods/" + r.Pods[1].Config.Metadata.Uid + "/volumes"
 	volume := volumes + "/kubernetes.io~csi/data/mount"
 	const cloud = "/home/somebody/cloud"
-	r.Check(t, []fault{
-		{Name: "a stopped shim", Make: r.freezeShim, Want: want{
-			Codes: []string{"ShimStuck"}, Severity: checks.Warning, Culprits: []string{"CULPRIT", "pod-1"},
-			Steps:  []string{"TracerPid' /proc/CULPRIT/status", "kill -CONT CULPRIT"},
-			Repair: []string{"kill -CONT CULPRIT"},
-		}},
-		{Name: "a list held by a stopped shim", Make: r.wedge, Want: want{
-			Codes: []string{"ShimStuck", "ListHang"}, Severity: checks.Critical, Culprits: []string{"CULPRIT"},
-			Steps:  []string{"TracerPid' /proc/CULPRIT/status", "kill -CONT CULPRIT"},
-			Repair: []string{"kill -CONT CULPRIT"},
-			Flags:  []string{"--rpc-timeout", "2s"}, Stacks: []string{
-				`goroutine \d+ .*\(UpdateContainerResources\b.*\).*lock of a container's status.*reply to Update`,
-				`goroutines? waits? for it, serving .*ListContainers`,
-				`\(pid CULPRIT\) of box/pod-1.*stopped`,
-			},
-		}},
-		{
-			Name: "every thread of a shim waits in the kernel", Make: r.freeze("$shim", "/"+filepath.Base(r.Folder)),
-			Want: want{
-				Codes: []string{"ShimStuck"}, Severity: checks.Warning, Culprits: []string{"pod-1"},
-				Steps: []string{"/stack"},
-			},
-		},
-		{
-			Name: "a frozen container", Make: e2etest.Shell("echo FROZEN >"+freezer, "echo THAWED >"+freezer),
-			Want: want{
-				Codes: []string{"CgroupFrozen"}, Severity: checks.Warning, Culprits: []string{r.Group, "pod-1"},
-				Steps:  []string{"cat '" + freezer},
-				Repair: []string{"echo THAWED > '" + freezer},
-			},
-		},
-		{Name: "a frozen container under cgroup version 2", Make: r.freezeUnified, Want: want{
-			Codes: []string{"CgroupFrozen"}, Severity: checks.Warning, Culprits: []string{"CULPRIT"},
-			Steps: []string{"cgroup.freeze'"}, Repair: []string{"echo 0 > "},
-		}},
-		{Name: "a pod at its limit of processes", Make: r.limitProcesses("1"), Want: want{
-			Codes: []string{"PIDsExhausted"}, Severity: checks.Warning, Culprits: []string{r.Group, "pod-1"},
-			Steps: []string{"grep . '/sys/fs/cgroup/pids" + r.Group, "kubectl delete pod -n box pod-1"},
-		}},
-		{Name: "a short wait in the kernel", Make: r.waitInKernel, Want: want{
-			Results: []string{"host.tasks warning .*CULPRIT.*box/pod-1"},
-		}},
-		{Name: "a locked memory map", Make: r.lockMap, Want: want{
-			Codes: []string{"TaskStuck"}, Culprits: []string{"CULPRIT", "pod-1"},
-			Lines: []string{"memory map is locked"},
-			Steps: []string{"/stack"}, // of the thread
-		}},
-		{Name: "no inotify instances are left", Make: takeInotify, Want: want{
-			Codes: []string{"InotifyExhausted"}, Severity: checks.Critical, Culprits: []string{"CULPRIT"},
-			Steps:  []string{"-lname anon_inode:inotify"},
-			Repair: []string{"sysctl -w fs.inotify.max_user_instances="}, Only: "node",
-		}},
-		{Name: "a volume under another mount", Make: hideVolume(volumes, volume), Want: want{
-			Results: []string{"host.mounts warning .*" + volume + ".*box/pod-1"},
-		}},
-		{Name: "a dead volume of a pod", Make: r.deadVolume(volume), Want: want{
-			Codes: []string{"FilesystemHung", "TaskStuck"}, Severity: checks.Critical, Culprits: []string{volume},
-			Steps:  []string{"dmesg -T", "stat -f " + volume},
-			Repair: []string{"umount -f " + volume, "umount -l " + volume},
-			Also:   func(t *testing.T, _ *checks.Report) { probes(t, volume) },
-		}},
-		{Name: "a dead volume and a stopped daemon", Make: func(t *testing.T, at *place) {
+	r.CheckFile(t, "pods.yaml", map[string]e2etest.Maker{
+		"a stopped shim":                            r.freezeShim,
+		"a list held by a stopped shim":             r.wedge,
+		"a frozen container under cgroup version 2": r.freezeUnified,
+		"a short wait in the kernel":                r.waitInKernel,
+		"a locked memory map":                       r.lockMap,
+		"no inotify instances are left":             takeInotify,
+		"a volume under another mount":              hideVolume(volumes, volume),
+		"a dead volume of a pod":                    r.deadVolume(volume),
+		"a dead volume and a stopped daemon": func(t *testing.T, at *place) {
 			r.deadVolume(volume)(t, at)
 			r.pause(t, at)
-		}, Want: want{
-			Codes: []string{"FilesystemHung", "RuntimeHung", "TaskStuck"}, Flags: []string{"--rpc-timeout", "1s"},
-		}},
-		{Name: "a dead mount of a user", Make: mounted(cloud, 0), Want: want{
-			Codes: []string{"FilesystemHung"}, Severity: checks.Warning, Culprits: []string{cloud},
-			Steps: []string{"dmesg -T"}, Repair: []string{"umount -f", "umount -l"},
-			Also: func(t *testing.T, r *checks.Report) {
-				probes(t, cloud)
-				if r.Status != checks.Degraded {
-					t.Errorf("status %s", r.Status)
-				}
-			},
-		}},
-		{Name: "a slow mount of a user", Make: mounted(cloud, 2*time.Second), Want: want{
-			Results: []string{"host.mounts warning .*" + cloud + ".* is slow: it answered in "},
-			Notes:   []string{cloud + ".* is slow: it answered in "},
-		}},
-		{Name: "a dead mount that only a container sees", Make: r.deadInside, Want: want{
-			Codes: []string{"FilesystemHung"}, Severity: checks.Warning, Culprits: []string{"/cloud", "pod-1"},
-			Steps: []string{"dmesg -T"},
-		}},
-		{
-			Name: "another containerd, stopped, with a stopped shim", Make: others,
-			Want: want{Notes: []string{`\(pid CULPRIT\)`}},
 		},
-	})
+		"a dead mount of a user":                           mounted(cloud, 0),
+		"a slow mount of a user":                           mounted(cloud, 2*time.Second),
+		"a dead mount that only a container sees":          r.deadInside,
+		"another containerd, stopped, with a stopped shim": others,
+	}, "${VOLUME}", volume, "${CLOUD}", cloud)
 }
 
 // freezeShim stops the shim of the second pod.
@@ -133,11 +59,6 @@ func (r rig) wedge(t *testing.T, at *place) {
 	t.Cleanup(func() { e2etest.Must(t, release()) })
 	r.waitInKernel(t, at)
 	at.Culprit = r.SecondShim(t)
-}
-
-func (r rig) limitProcesses(most string) e2etest.Maker {
-	file := "/sys/fs/cgroup/pids" + r.Group + "/pids.max"
-	return e2etest.Shell("echo "+most+" >"+file, "echo max >"+file)
 }
 
 // onUnified runs a command where cgroup version 2 alone is mounted, in its usual place, with a frozen group of the
@@ -237,15 +158,6 @@ func (r rig) deadVolume(point string) e2etest.Maker {
 		e2etest.Eventually(t, "the process in uninterruptible sleep", func() bool {
 			return e2etest.ThreadHas(reader.Process.Pid, "stat", ") D ")
 		})
-	}
-}
-
-// probes checks that one child of kdiag's waits in a mount, under the name by which the kernel's reports of it are left
-// out, however often kdiag has looked.
-func probes(t *testing.T, point string) {
-	t.Helper()
-	if n := e2etest.ProbesIn(point); n != 1 {
-		t.Errorf("%d children of kdiag's wait in %s, want 1", n, point)
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
 	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 )
@@ -33,30 +32,12 @@ func TestEndToEndDisk(t *testing.T) {
 	// A child that was killed holds its file open for a moment after it can be seen no more.
 	t.Cleanup(func() { e2etest.Eventually(t, "unmounted", func() bool { return unix.Unmount(point, 0) == nil }) })
 	d := disk{startRig(t, nodebox.Options{Parent: point}), point, e2etest.Sh(t, "mountpoint -d "+point)}
-	slow := "/" + filepath.Base(d.Dir()) + "/slow"
-	d.Check(t, []fault{
-		{Name: "slow for kdiag", Make: d.slowHere, Want: want{
-			Codes: []string{"IOStall"}, Severity: checks.Warning, Culprits: []string{point}, Only: "node",
-			Steps: []string{"iostat -x"},
-		}},
-		{Name: "throttled by the daemon's control group", Make: d.throttleWrites(slow), Want: want{
-			Codes: []string{"IOStall"}, Severity: checks.Critical, Culprits: []string{slow},
-			Steps: []string{"iostat -x", "/sys/fs/cgroup/blkio" + slow},
-		}},
-		{Name: "frozen", Make: d.freeze, Want: want{
-			Codes: []string{"IOStall"}, Severity: checks.Critical, Culprits: []string{point}, Only: "node",
-			Steps: []string{"iostat -x"}, Repair: []string{"fsfreeze -u " + point},
-			Also: func(t *testing.T, _ *checks.Report) {
-				if n := e2etest.ProbesIn(point); n != 1 {
-					t.Errorf("%d children of kdiag's wait for the disk, want 1", n)
-				}
-			},
-		}},
-		{Name: "frozen while the kubelet writes", Make: d.freezeKubelet, Want: want{
-			Codes: []string{"IOStall"}, Among: true, Severity: checks.Critical, Culprits: []string{point}, Only: "pleg",
-			Lines: []string{"that the kubelet writes to is frozen"}, Repair: []string{"fsfreeze -u " + point},
-		}},
-	})
+	d.CheckFile(t, "disk.yaml", map[string]e2etest.Maker{
+		"slow for kdiag": d.slowHere,
+		"throttled by the daemon's control group": d.throttleWrites("/" + filepath.Base(d.Dir()) + "/slow"),
+		"frozen":                          d.freeze,
+		"frozen while the kubelet writes": d.freezeKubelet,
+	}, "${POINT}", point)
 }
 
 // slowHere has kdiag in a control group that writes hardly anything.
@@ -102,30 +83,10 @@ func (d disk) freezeKubelet(t *testing.T, at *place) {
 // TestEndToEndFull takes the last byte, the last inode and the permission to write from the runtime's root folder.
 func TestEndToEndFull(t *testing.T) {
 	r := startRig(t, nodebox.Options{RootSize: 64 << 20})
-	root := filepath.Join(r.Dir(), "root")
-	const inodes, used = "mount -o remount,nr_inodes=", "$(($(stat -f -c %c-%d "
-	filler := root + "/filler"
-	r.Check(t, []fault{
-		{
-			Name: "no byte is left", Make: e2etest.Shell("! dd if=/dev/zero bs=4k of="+filler, "rm "+filler),
-			Want: want{
-				Codes: []string{"DiskFull"}, Severity: checks.Critical, Culprits: []string{root},
-				Steps: []string{"df -h " + root, "du -x"},
-			},
-		},
-		{
-			Name: "no inode is left", Make: e2etest.Shell(inodes+used+root+"))) "+root, inodes+"100000 "+root),
-			Want: want{
-				Codes: []string{"InodesExhausted"}, Severity: checks.Critical, Culprits: []string{root},
-				Steps: []string{"df -i " + root, "inodes"},
-			},
-		},
-		{Name: "no write is allowed", Make: func(_ *testing.T, at *place) {
+	r.CheckFile(t, "full.yaml", map[string]e2etest.Maker{
+		"no write is allowed": func(_ *testing.T, at *place) {
 			// Only kdiag sees it: the daemon's own files are open for writing.
-			at.Inside = e2etest.InMounts("mount -o remount,bind,ro " + root)
-		}, Want: want{
-			Codes: []string{"IOStall"}, Severity: checks.Critical, Culprits: []string{root},
-			Steps: []string{"iostat -x", "/proc/mounts"}, Repair: []string{"mount -o remount,rw " + root},
-		}},
+			at.Inside = e2etest.InMounts("mount -o remount,bind,ro " + r.Dir() + "/root")
+		},
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -28,7 +29,6 @@ import (
 type (
 	fault = e2etest.Fault
 	place = e2etest.Place
-	want  = e2etest.Want
 )
 
 func TestMain(m *testing.M) { nodebox.Main(m) }
@@ -46,38 +46,21 @@ func startRig(t *testing.T, opts nodebox.Options) rig {
 // TestEndToEndStarvation takes processors and memory from a containerd and its pods.
 func TestEndToEndStarvation(t *testing.T) {
 	r := startRig(t, nodebox.Options{})
-	throttled := "/" + filepath.Base(r.Dir()) + "/throttled"
-	starved := func(culprit string, repair ...string) want {
-		return want{
-			Codes: []string{"CPUStarved"}, Among: true, Severity: checks.Critical, Culprits: []string{culprit},
-			Lines: []string{`^critical (0\.[89]|1)`}, Steps: []string{"/proc/pressure/cpu"},
-			Flags: []string{"--rpc-timeout", "2s"}, Repair: repair,
-		}
-	}
-	r.Check(t, []fault{
-		{Name: "a pod that is OOM-killed again and again", Make: r.killForMemory, Want: want{
-			Notes:   []string{`box/pod-1 \(c0\) was OOM-killed `},
-			Results: []string{"journal.kernel .*kill"}, Only: "node",
-		}},
-		{Name: "processor hogs beside a niced daemon", Make: r.hogs, Want: starved("CULPRIT", "renice")},
-		{Name: "a CPU quota of 1 percent", Make: r.throttle(throttled), Want: starved(throttled)},
-		{Name: "a pod that has the memory and the processes", Make: r.consume, Want: want{
-			Codes: []string{"PIDsExhausted", "MemoryPressure"}, Culprits: []string{"CULPRIT", "pod-1"},
-			Lines: []string{"box/pod-1 has 30", "MiB are tmpfs or shared memory"},
-			Steps: []string{"pid_max", "kubectl delete pod -n box pod-1"},
-			Also:  advisesDelete,
-		}},
+	r.CheckFile(t, "starvation.yaml", map[string]e2etest.Maker{
+		"a pod that is OOM-killed again and again":    r.killForMemory,
+		"processor hogs beside a niced daemon":        r.hogs,
+		"a CPU quota of 1 percent":                    r.throttle("/" + filepath.Base(r.Dir()) + "/throttled"),
+		"a pod that has the memory and the processes": r.consume,
 	})
 }
 
 // advisesDelete checks that the pod is blamed for the memory too.
 func advisesDelete(t *testing.T, r *checks.Report) {
 	for _, c := range r.Causes {
-		deletes := false
-		for _, s := range c.NextSteps {
-			deletes = deletes || strings.Contains(s.Command, "kubectl delete pod -n box pod-1")
+		deletes := func(s checks.NextStep) bool {
+			return strings.Contains(s.Command, "kubectl delete pod -n box pod-1")
 		}
-		if c.Subject.Pod != "pod-1" || !deletes {
+		if c.Subject.Pod != "pod-1" || !slices.ContainsFunc(c.NextSteps, deletes) {
 			t.Errorf("%s blames %+v and advises %+v", c.Code, c.Subject, c.NextSteps)
 		}
 	}
@@ -226,7 +209,7 @@ func (r rig) consume(t *testing.T, at *place) {
 		done
 		mount --bind meminfo /proc/meminfo && mount --bind loadavg /proc/loadavg &&
 		mount --bind pid_max /proc/sys/kernel/pid_max`)
-	at.Culprit = strconv.Itoa(shell.Process.Pid)
+	at.Culprit, at.Also = strconv.Itoa(shell.Process.Pid), advisesDelete
 }
 
 // rollout makes pods, which stay, while kdiag looks.

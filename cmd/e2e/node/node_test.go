@@ -15,11 +15,7 @@ import (
 	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 )
 
-type (
-	fault = e2etest.Fault
-	place = e2etest.Place
-	want  = e2etest.Want
-)
+type place = e2etest.Place
 
 func TestMain(m *testing.M) { nodebox.Main(m) }
 
@@ -27,7 +23,6 @@ func TestMain(m *testing.M) { nodebox.Main(m) }
 type node struct{ e2etest.Node }
 
 const (
-	socket     = "/run/containerd/containerd.sock"
 	config     = "var/lib/kubelet/config.yaml"
 	kubeletPID = "systemctl show -p MainPID --value kubelet"
 )
@@ -35,102 +30,39 @@ const (
 // TestEndToEndNode breaks one node, first without an API server, and then with one.
 func TestEndToEndNode(t *testing.T) {
 	n := node{e2etest.BootNode(t)}
-	results := []string{"host.writes (ok|warning|critical)", "kubelet.cgroupdriver ok .*both use systemd"}
-	for _, id := range []string{
-		"systemd.answer", "systemd.units", "runtime.unit", "runtime.status", "kubelet.unit", "kubelet.healthz",
-		"kubelet.server", "kubelet.metrics", "kubelet.cni", "host.processes", "host.mounts", "journal.kubelet",
-	} {
-		results = append(results, id+" ok")
-	}
-	n.Place().Check(t, []fault{
-		{Name: "nothing", Make: e2etest.Nothing, Want: want{Results: results, Only: "node", Also: noProblems}},
-		{
-			Name: "the runtime is stopped", Make: n.shell("systemctl stop containerd", "systemctl start containerd"),
-			Want: want{
-				Codes: []string{"RuntimeDown"}, Severity: checks.Critical, Culprits: []string{"containerd.service"},
-				Lines:  []string{"containerd.service is inactive"},
-				Steps:  []string{"systemctl status --no-pager containerd"},
-				Repair: []string{"systemctl restart containerd"},
-			},
-		},
-		{Name: "the runtime was killed four times", Make: n.killRuntime, Want: want{
-			Results: []string{"runtime.unit warning .*restarted 4 times"}, Only: "node",
-		}},
-		{Name: "a folder in the socket's place", Make: n.shell( // the runtime starts in vain until somebody removes it
-			"systemctl stop containerd; rm -f "+socket+"; mkdir "+socket+"; systemctl start --no-block containerd",
-			"rmdir "+socket+" || true; systemctl reset-failed containerd; systemctl start containerd"), Want: want{
-			Codes: []string{"RuntimeDown"}, Severity: checks.Critical, Steps: []string{"ls -ld " + socket},
-			Repair: []string{"rmdir " + socket},
-		}},
-		{Name: "a stopped kubelet", Make: n.stopKubelet, Want: stalled("kill -CONT CULPRIT")},
-		{Name: "a stopped kubelet, from a pod", Make: func(t *testing.T, at *place) {
+	n.place().CheckFile(t, "node.yaml", map[string]e2etest.Maker{
+		"nothing":                           noProblems,
+		"the runtime was killed four times": n.killRuntime,
+		"a stopped kubelet":                 n.stopKubelet,
+		"a stopped kubelet, from a pod": func(t *testing.T, at *place) {
 			n.fromPod(t, at)
 			n.stopKubelet(t, at)
-		}, Want: stalled()},
-		{
-			Name: "the kubelet does not run", Make: n.shell("systemctl stop kubelet", "systemctl start kubelet"),
-			Want: want{
-				Codes: []string{"KubeletDown"}, Severity: checks.Critical, Culprits: []string{"kubelet.service"},
-				Steps: []string{"systemctl status --no-pager kubelet"}, Repair: []string{"systemctl start kubelet"},
-				Results: []string{"kubelet.healthz warning .*connection refused"},
-			},
 		},
-		{Name: "another process has the health port", Make: n.holdHealthPort, Want: want{
-			Codes: []string{"KubeletDown"}, Culprits: []string{"perl"}, Lines: []string{`^\w+ [0-9.]+ perl \(pid `},
-			Steps:   []string{"ps -o pid,ppid,user,lstart,comm"},
-			Results: []string{"kubelet.healthz warning .*not the kubelet"},
-		}},
-		{Name: "another cgroup driver in the settings", Make: n.otherDriver, Want: want{
-			Codes: []string{"CgroupDriverMismatch"}, Severity: checks.Critical, Culprits: []string{"kubelet.service"},
-			Steps: []string{"grep -i cgroupDriver"},
-		}},
-		{Name: "no pod starts for the cgroup driver", Make: n.noPodStarts, Want: want{
-			Codes: []string{"CgroupDriverMismatch"}, Severity: checks.Critical, Culprits: []string{"kubelet.service"},
-			Steps: []string{"grep -i cgroupDriver"}, Lines: []string{`^critical (0\.9|1).*no new pod starts`},
-		}},
-		{
-			Name: "a stopped message bus", Make: n.shell("systemctl kill -s STOP dbus", "systemctl kill -s CONT dbus"),
-			Want: want{
-				Codes: []string{"SystemdWedged"}, Severity: checks.Critical, Culprits: []string{"dbus.service"},
-				Steps:  []string{"ps -o pid,stat,wchan:32,pcpu,etime,comm -C dbus-daemon"},
-				Repair: []string{"systemctl kill -s CONT dbus"}, Only: "node",
-			},
-		},
-		{Name: "a stopped systemd", Make: n.stopSystemd, Want: want{
-			Codes: []string{"SystemdWedged"}, Severity: checks.Critical, Culprits: []string{"1"},
-			Steps:   []string{"timeout 5 systemctl is-system-running"},
-			Results: []string{"kubelet.unit unknown"},
-		}},
+		"another process has the health port":   n.holdHealthPort,
+		"another cgroup driver in the settings": n.otherDriver,
+		"no pod starts for the cgroup driver":   n.noPodStarts,
+		"a stopped systemd":                     n.stopSystemd,
 	})
 	t.Run("with an API server", n.checkWithAPIServer)
-	n.Place().Check(t, []fault{ // the last, since its restarts stay in the log
-		{Name: "a kubelet that ends at each start", Make: n.crashKubelet(0), Want: want{
-			Codes: []string{"KubeletCrashLooping"}, Severity: checks.Critical,
-			Steps: []string{"systemctl status --no-pager kubelet"},
-		}},
-		{Name: "a kubelet that systemd does not start again", Make: n.crashKubelet(60), Want: want{
-			Codes: []string{"KubeletCrashLooping", "KubeletDown"}, Severity: checks.Critical, Also: chain,
-		}},
+	n.place().CheckFile(t, "crashes.yaml", map[string]e2etest.Maker{
+		"a kubelet that ends at each start":           n.crashKubelet(0),
+		"a kubelet that systemd does not start again": n.crashKubelet(60),
 	})
 }
 
-func noProblems(t *testing.T, r *checks.Report) {
-	if len(r.Problems) > 0 {
-		t.Errorf("problems %q", r.Problems)
-	}
+// place is where kdiag runs.
+func (n node) place() place {
+	at := n.Place()
+	at.Shell = n.shell
+	return at
 }
 
-// chain checks that the last cause is a consequence of the first.
-func chain(t *testing.T, r *checks.Report) {
-	if root, last := r.Causes[0], r.Causes[len(r.Causes)-1]; last.CausedBy != root.Code {
-		t.Errorf("%s is caused by %q, want %s", last.Code, last.CausedBy, root.Code)
-	}
-}
-
-func stalled(repair ...string) want {
-	return want{
-		Codes: []string{"KubeletStalled"}, Severity: checks.Critical, Culprits: []string{"kubelet.service", "CULPRIT"},
-		Steps: []string{"grep -E 'State|TracerPid' /proc/CULPRIT/status", "kill -CONT CULPRIT"}, Repair: repair,
+// noProblems makes no fault, of which kdiag must report no problem.
+func noProblems(_ *testing.T, at *place) {
+	at.Also = func(t *testing.T, r *checks.Report) {
+		if len(r.Problems) > 0 {
+			t.Errorf("problems %q", r.Problems)
+		}
 	}
 }
 
