@@ -57,7 +57,7 @@ func (n gcNode) inventory(t *testing.T) inventory {
 func (n gcNode) fill(t *testing.T, prefix string, pods, exited int) (mustGo map[string]bool) {
 	t.Helper()
 	mustGo = map[string]bool{}
-	made := e2etest.RunPods(t, n.Containerd, nodebox.Pods{
+	made := n.RunPods(t, nodebox.Pods{
 		Count: pods, Containers: 1, Attempts: exited, State: crictl.ContainerExited, NeverRan: true, Prefix: prefix,
 		LogDirectory: podLogs,
 	})
@@ -130,8 +130,7 @@ func TestEndToEndGC(t *testing.T) {
 	t.Run("killed in the middle", n.killed)
 	t.Run("restarted in the middle", n.restarted)
 	t.Run("a list that is too large", func(t *testing.T) {
-		_, err := n.MakeLargeList(t.Context(), crictl.DefaultMessageLimit)
-		e2etest.Must(t, err)
+		n.MakeLargeList(t, crictl.DefaultMessageLimit)
 		if r := n.pleg(t, "ListTooLarge"); *r.Relist.ResponseBytes <= crictl.DefaultMessageLimit {
 			t.Errorf("%+v, %d bytes", r.Relist.Containers, *r.Relist.ResponseBytes)
 		}
@@ -151,14 +150,14 @@ func (n gcNode) pleg(t *testing.T, cause string) *checks.Report {
 
 func (n gcNode) flood(t *testing.T) {
 	mustGo := n.fill(t, "loop", 20, 15)
-	for _, pod := range e2etest.RunPods(t, n.Containerd, nodebox.Pods{Count: 5, Prefix: "empty", PodNetwork: true}) {
+	for _, pod := range n.RunPods(t, nodebox.Pods{Count: 5, Prefix: "empty", PodNetwork: true}) {
 		e2etest.Must(t, n.cri.StopPodSandbox(t.Context(), pod.ID))
 		mustGo[pod.ID] = true // there is a new one
 		pod.Config.Metadata.Attempt = 1
 		_, err := n.cri.RunPodSandbox(t.Context(), pod.Config, "")
 		e2etest.Must(t, err)
 	}
-	for _, pod := range e2etest.RunPods(t, n.Containerd, nodebox.Pods{
+	for _, pod := range n.RunPods(t, nodebox.Pods{
 		Count: 4, Containers: 1, Attempts: 4, State: crictl.ContainerExited, Prefix: "ran", LogDirectory: podLogs,
 	}) {
 		for _, c := range pod.Containers[:3] {
@@ -215,11 +214,10 @@ func (n gcNode) killed(t *testing.T) {
 		t.Errorf("%d had gone; exit code %d when run again, %+v", gone, code, report.Result)
 	}
 	checkLeft(t, d.before, n.inventory(t), d.mustGo)
-	text := e2etest.Read(t, d.audit)
 	torn := 0
-	for line := range bytes.Lines(text) {
+	for line := range strings.Lines(e2etest.Read(t, d.audit)) {
 		var r gc.AuditRecord
-		if json.Unmarshal(line, &r) != nil {
+		if json.Unmarshal([]byte(line), &r) != nil {
 			torn++
 		} else if r.Event == "removed" {
 			if !d.mustGo[r.ID] {

@@ -23,7 +23,7 @@ type node struct {
 
 func startNode(t *testing.T) *node {
 	t.Helper()
-	n := &node{Containerd: e2etest.StartContainerd(t, nodebox.Options{Network: true, RootSize: 1 << 30})}
+	n := &node{Containerd: nodebox.Start(t, nodebox.Options{Network: true, RootSize: 1 << 30})}
 	var err error
 	n.client, err = crictl.Dial(n.Endpoint(), crictl.Options{RPCTimeout: time.Minute})
 	e2etest.Must(t, err)

@@ -20,7 +20,7 @@ import (
 // makes its archive, and goes on. The logs grow by 5,000 lines a second. The pages of its program count, too.
 func TestEndToEndAgentMemory(t *testing.T) {
 	manifest := e2etest.Read(t, "../../../deploy/kubernetes/daemonset.yaml")
-	most := regexp.MustCompile(`limits:\n(?:.*\n)*?\s+memory: (\d+M)i\n`).FindStringSubmatch(string(manifest))
+	most := regexp.MustCompile(`limits:\n(?:.*\n)*?\s+memory: (\d+M)i\n`).FindStringSubmatch(manifest)
 	for scenario, cause := range map[string]string{"exited-flood": "TooManyExited", "list-too-large": "ListTooLarge"} {
 		t.Run(scenario, func(t *testing.T) {
 			t.Parallel()
@@ -56,8 +56,7 @@ func TestEndToEndAgentMemory(t *testing.T) {
 				}
 				return len(looks) > 3
 			})
-			peak := e2etest.Read(t, group+"/memory.max_usage_in_bytes")
-			t.Logf("%s bytes at most", strings.TrimSpace(string(peak)))
+			t.Logf("at most %s", e2etest.Read(t, group+"/memory.max_usage_in_bytes"))
 			e2etest.Must(t, cmd.Process.Signal(os.Interrupt))
 			e2etest.Must(t, <-ended)
 		})

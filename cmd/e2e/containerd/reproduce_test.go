@@ -17,7 +17,7 @@ import (
 // interrupted. Only the syncLoop is affected, through a proxy.
 func TestEndToEndReproduce(t *testing.T) {
 	n := startNode(t)
-	e2etest.RunPods(t, n.Containerd, nodebox.Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning})
+	n.RunPods(t, nodebox.Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning})
 	count := func() (sandboxes, containers int) {
 		return len(n.client.ListPodSandbox(t.Context(), crictl.Filter{}, crictl.ModeUnary).Sandboxes),
 			len(n.client.ListContainers(t.Context(), crictl.Filter{}, crictl.ModeUnary).Containers)

@@ -17,8 +17,8 @@ import (
 // from its log; and none where kdiag is in another pid namespace. Dumps of those that are stopped, or hang, are faults
 // of package faults, and dumps out of the journal are in package wholenode.
 func TestEndToEndStacks(t *testing.T) {
-	c := e2etest.StartContainerd(t, nodebox.Options{Debug: true})
-	pods := e2etest.RunPods(t, c, nodebox.Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning})
+	c := nodebox.Start(t, nodebox.Options{Debug: true})
+	pods := c.RunPods(t, nodebox.Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning})
 	all := 0 // signals
 	// first captures and returns the first dump: from where, or not with a problem. Each signal makes one dump.
 	first := func(inside []string, from, problem string, args ...string) checks.StackSource {
@@ -28,8 +28,7 @@ func TestEndToEndStacks(t *testing.T) {
 		r := e2etest.Decode[checks.StacksReport](t, o)
 		s, signals := r.Sources[0], strings.Count(o.Stderr, "send SIGUSR1 to ")
 		all += signals
-		log := e2etest.Read(t, c.Log())
-		dumps := strings.Count(string(log), "=== BEGIN goroutine stack dump ===")
+		dumps := strings.Count(e2etest.Read(t, c.Log()), "=== BEGIN goroutine stack dump ===")
 		if !strings.Contains(s.Name, from) || !strings.Contains(s.Problem, problem) || dumps != all {
 			t.Errorf("%s: %+v, %d dumps were written for %d signals\n%s", args, s, dumps, all, o.Stderr)
 		}

@@ -20,7 +20,7 @@ import (
 // TestEndToEndUpload freezes the runtime, and kills the agent, as a node that is destroyed does, when its archive has
 // arrived at the store, a minute after the onset at the latest. The log has how long after the fault it was there.
 func TestEndToEndUpload(t *testing.T) {
-	c, dir := e2etest.StartContainerd(t, nodebox.Options{Network: true}), t.TempDir()
+	c, dir := nodebox.Start(t, nodebox.Options{Network: true}), t.TempDir()
 	store := &uploadtest.Store{}
 	server := httptest.NewTLSServer(store)
 	defer server.Close()
@@ -45,7 +45,7 @@ func TestEndToEndUpload(t *testing.T) {
 	e2etest.Must(t, agent.Process.Kill())
 	agent.Wait()
 	e2etest.Must(t, c.Resume())
-	_, files := e2etest.OpenBundle(t, got.Data)
+	_, files := e2etest.OpenBundle(t, string(got.Data))
 	if !strings.Contains(files[bundle.ReportName], "RuntimeHung") {
 		t.Errorf("the archive has another cause:\n%.2000s", files[bundle.ReportName])
 	}

@@ -14,7 +14,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"sigs.k8s.io/yaml"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/bundle"
@@ -70,14 +69,12 @@ type Want struct {
 // maker of its name. A Place has values for the variables of all files, such as ${DIR}, to which values are added.
 func (p Place) CheckFile(t *testing.T, file string, makers map[string]Maker, values ...string) {
 	t.Helper()
-	var rows []struct {
+	rows := Documents[[]struct {
 		Name, Make, Undo string
 		Want
-	}
-	text := strings.NewReplacer(append(values, p.Values...)...).Replace(string(Read(t, "testdata/"+file)))
-	Must(t, yaml.UnmarshalStrict([]byte(text), &rows))
+	}](t, file, append(values, p.Values...)...)
 	var faults []Fault
-	for _, row := range rows {
+	for _, row := range *rows[0] {
 		made, ok := makers[row.Name]
 		if ok == (row.Make != "") {
 			t.Fatalf("%s needs a command or a maker", row.Name)
@@ -309,7 +306,7 @@ func (p Place) record(t *testing.T, w Want, causes []checks.Cause) {
 		return
 	}
 	o := p.Ask(t, append([]string{"bundle", "-", "--no-stacks"}, p.Args...)...)
-	_, files := OpenBundle(t, []byte(o.Stdout))
+	_, files := OpenBundle(t, o.Stdout)
 	roots := []string{}
 	for i, c := range causes {
 		if i == 0 || c.CausedBy == "" && c.Severity == checks.Critical {

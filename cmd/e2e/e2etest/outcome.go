@@ -16,6 +16,8 @@ import (
 	"strings"
 	"testing"
 
+	"sigs.k8s.io/yaml"
+
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/bundle"
 	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
@@ -69,7 +71,7 @@ func (p *Process) Wait() Outcome {
 // Decode decodes the one JSON document that a run printed, and fails the test when it printed anything else.
 func Decode[T any](t *testing.T, o Outcome) *T {
 	t.Helper()
-	dec := json.NewDecoder(bytes.NewReader([]byte(o.Stdout)))
+	dec := json.NewDecoder(strings.NewReader(o.Stdout))
 	dec.DisallowUnknownFields()
 	var doc T
 	if err := dec.Decode(&doc); err != nil {
@@ -105,34 +107,29 @@ func Must(t testing.TB, err error) {
 }
 
 // Read reads a file.
-func Read(t testing.TB, name string) []byte {
+func Read(t testing.TB, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(name)
 	Must(t, err)
-	return text
+	return string(text)
 }
 
-// StartContainerd starts a private containerd that ends with the test.
-func StartContainerd(t *testing.T, opts nodebox.Options) *nodebox.Containerd {
+// Documents decodes the documents of a YAML file in testdata, with values for its variables: ${NAME}, value, and so on.
+func Documents[T any](t *testing.T, file string, values ...string) (all []*T) {
 	t.Helper()
-	c, err := nodebox.Start(t.Context(), opts)
-	Must(t, err)
-	t.Cleanup(func() { Must(t, c.Close()) })
-	return c
-}
-
-// RunPods creates pods in a containerd.
-func RunPods(t *testing.T, c *nodebox.Containerd, p nodebox.Pods) []nodebox.Pod {
-	t.Helper()
-	pods, err := c.RunPods(t.Context(), p)
-	Must(t, err)
-	return pods
+	text := strings.NewReplacer(values...).Replace(Read(t, filepath.Join("testdata", file)))
+	for doc := range strings.SplitSeq(text, "\n---\n") {
+		one := new(T)
+		Must(t, yaml.UnmarshalStrict([]byte(doc), one))
+		all = append(all, one)
+	}
+	return all
 }
 
 // OpenBundle opens an archive, and returns the text of its files by path.
-func OpenBundle(t *testing.T, archive []byte) (*bundle.Bundle, map[string]string) {
+func OpenBundle(t *testing.T, archive string) (*bundle.Bundle, map[string]string) {
 	t.Helper()
-	b, err := bundle.Open(t.Context(), bytes.NewReader(archive))
+	b, err := bundle.Open(t.Context(), strings.NewReader(archive))
 	Must(t, err)
 	defer b.Close()
 	if !b.Intact {

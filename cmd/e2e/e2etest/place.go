@@ -4,6 +4,10 @@ package e2etest
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -61,9 +65,46 @@ func (p Place) question(command string, flags ...string) []string {
 // Eventually waits until something is so, and fails the test when that takes longer than any busy machine explains.
 func Eventually(t *testing.T, what string, so func() bool) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Minute); !so(); time.Sleep(20 * time.Millisecond) {
+	Await(t, what, func() error {
+		if !so() {
+			return errors.New("it is not so")
+		}
+		return nil
+	})
+}
+
+// Await is Eventually for a check that says what is wrong.
+func Await(t *testing.T, what string, check func() error) {
+	t.Helper()
+	for end := time.Now().Add(5 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		err := check()
+		if err == nil {
+			return
+		}
 		if time.Now().After(end) {
-			t.Fatalf("not so: %s", what)
+			t.Fatalf("waiting for %s: %v", what, err)
 		}
 	}
+}
+
+var client = http.Client{
+	Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
+}
+
+// Get returns what a server answers, whatever its certificate, to a request with a token, unless that is empty.
+func Get(ctx context.Context, url, token string) (code int, body string, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, "", err
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(text), err
 }

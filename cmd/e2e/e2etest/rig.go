@@ -51,7 +51,7 @@ func StartRig(t *testing.T, opts nodebox.Options) *Rig {
 	t.Cleanup(func() { _ = os.RemoveAll(r.Folder) })
 	opts.Network, opts.OCI = true, filepath.Join(r.Folder, "fastrun")
 	Must(t, os.WriteFile(opts.OCI, fmt.Appendf(nil, hangingOCI, r.Folder), 0o755))
-	r.Containerd = StartContainerd(t, opts)
+	r.Containerd = nodebox.Start(t, opts)
 	r.Place = Place{
 		Program: Program(t), Args: []string{"--runtime-endpoint", r.Endpoint()}, Limits: Patient, Acts: r.acts(),
 	}

@@ -77,9 +77,7 @@ func (r rig) noNetwork(t *testing.T, at *place) {
 // rival starts a second daemon with the same folder, or, with another one, on the same socket.
 func (r rig) rival(socket bool) e2etest.Maker {
 	return func(t *testing.T, _ *place) {
-		text := e2etest.Read(t, filepath.Join(r.Dir(), "config.toml"))
-		dir := t.TempDir()
-		config := string(text)
+		dir, config := t.TempDir(), e2etest.Read(t, filepath.Join(r.Dir(), "config.toml"))
 		if socket {
 			t.Cleanup(func() { e2etest.Must(t, r.Restart(context.Background())) })
 			config = strings.NewReplacer(r.Dir()+"/root", dir+"/root", r.Dir()+"/state", dir+"/state").Replace(config)
@@ -164,10 +162,10 @@ func (r rig) configure(t *testing.T, top, end string) {
 	name := filepath.Join(r.Dir(), "config.toml")
 	text := e2etest.Read(t, name)
 	t.Cleanup(func() {
-		e2etest.Must(t, os.WriteFile(name, text, 0o644))
+		e2etest.Must(t, os.WriteFile(name, []byte(text), 0o644))
 		e2etest.Must(t, r.Restart(context.Background()))
 	})
-	e2etest.Must(t, os.WriteFile(name, []byte(top+string(text)+end), 0o644))
+	e2etest.Must(t, os.WriteFile(name, []byte(top+text+end), 0o644))
 }
 
 // await waits until so many processes with such arguments have run for so long.

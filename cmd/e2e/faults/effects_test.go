@@ -97,7 +97,7 @@ func TestEndToEndPodsThatDoNotStart(t *testing.T) {
 func (r rig) exhaustAddresses(t *testing.T, _ *place) {
 	plugin, data := filepath.Join(r.Dir(), "cni", "bin", "bridge"), t.TempDir()
 	stub := e2etest.Read(t, plugin)
-	t.Cleanup(func() { e2etest.Must(t, os.WriteFile(plugin, stub, 0o755)) })
+	t.Cleanup(func() { e2etest.Must(t, os.WriteFile(plugin, []byte(stub), 0o755)) })
 	e2etest.Must(t, os.Mkdir(filepath.Join(data, "range"), 0o755))
 	e2etest.Must(t, os.WriteFile(filepath.Join(data, "range", "10.99.0.2"), []byte("other\r\neth0"), 0o644))
 	e2etest.Must(t, os.WriteFile(plugin, fmt.Appendf(nil, `#!/bin/sh

@@ -104,11 +104,11 @@ func (r rig) cniHangs(t *testing.T, _ *place) {
 	bin, conf := r.Dir()+"/cni/bin", r.Dir()+"/cni/net.d/10-stub.conflist"
 	before := e2etest.Read(t, conf)
 	e2etest.Must(t, os.Link(filepath.Join(bin, "bridge"), filepath.Join(bin, "zzz")))
-	write := func(text []byte) {
-		e2etest.Must(t, os.WriteFile(conf, text, 0o644))
+	write := func(text string) {
+		e2etest.Must(t, os.WriteFile(conf, []byte(text), 0o644))
 		e2etest.Must(t, r.Restart(context.Background())) // which reads it
 	}
-	write([]byte(`{"cniVersion":"0.4.0","name":"n","plugins":[{"type":"zzz"}]}`))
+	write(`{"cniVersion":"0.4.0","name":"n","plugins":[{"type":"zzz"}]}`)
 	t.Cleanup(func() { write(before) })
 	gone := r.start(t, nodebox.Pods{Prefix: "gone", PodNetwork: true})
 	e2etest.Must(t, r.HangCNI())

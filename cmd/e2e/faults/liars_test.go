@@ -128,7 +128,7 @@ func (l *lying) checkBundle(t *testing.T) {
 	t.Helper()
 	o := l.Ask(t, append([]string{"bundle", "-", "--timeout", "1m"}, l.Args...)...)
 	l.harmless(t, "bundle", o.Stderr)
-	_, files := e2etest.OpenBundle(t, []byte(o.Stdout))
+	_, files := e2etest.OpenBundle(t, o.Stdout)
 	for name, text := range files {
 		if !strings.HasPrefix(name, "logs/") { // the journal's export format may hold any byte
 			l.harmless(t, name, text)
@@ -184,8 +184,7 @@ func numbers(t *testing.T, procs string) (list []int) {
 	nested, err := filepath.Glob(filepath.Join(filepath.Dir(procs), "*", filepath.Base(procs)))
 	e2etest.Must(t, err)
 	for _, name := range append(nested, procs) {
-		text := e2etest.Read(t, name)
-		for field := range strings.FieldsSeq(string(text)) {
+		for field := range strings.FieldsSeq(e2etest.Read(t, name)) {
 			pid, err := strconv.Atoi(field)
 			e2etest.Must(t, err)
 			list = append(list, pid)

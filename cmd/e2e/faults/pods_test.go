@@ -165,7 +165,7 @@ func (r rig) deadVolume(point string) e2etest.Maker {
 func (r rig) deadInside(t *testing.T, _ *place) {
 	procs := e2etest.Read(t, filepath.Join(e2etest.Cgroup(t, "freezer", r.Group), "cgroup.procs"))
 	inside := func(command string) *exec.Cmd {
-		first := strings.Fields(string(procs))[0]
+		first := strings.Fields(procs)[0]
 		return exec.Command("nsenter", "-t", first, "-m", "/bin/busybox", "sh", "-c", command)
 	}
 	fuse := nodebox.OpenDeadFuse(t)
@@ -185,8 +185,8 @@ func (r rig) deadInside(t *testing.T, _ *place) {
 
 // others stops another containerd, and a shim of it.
 func others(t *testing.T, at *place) {
-	other := e2etest.StartContainerd(t, nodebox.Options{})
-	pod := e2etest.RunPods(t, other, nodebox.Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning})[0]
+	other := nodebox.Start(t, nodebox.Options{})
+	pod := other.RunPods(t, nodebox.Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning})[0]
 	e2etest.Must(t, other.FreezeShim(t.Context(), pod.ID))
 	e2etest.Must(t, other.Pause(t.Context()))
 	pid, err := other.Shim(pod.ID)

@@ -5,8 +5,6 @@ package hangs
 import (
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,13 +34,8 @@ func TestEndToEndAgentOnHungPaths(t *testing.T) {
 		"--runtime-endpoint", c.Endpoint())
 	t.Cleanup(func() { _ = agent.Process.Kill() }) // it ends when nothing hangs any more
 	get := func(path string) string {
-		answer, err := http.Get("http://" + address + path)
-		if err != nil {
-			return ""
-		}
-		defer answer.Body.Close()
-		body, _ := io.ReadAll(answer.Body)
-		return strconv.Itoa(answer.StatusCode) + " " + string(body)
+		code, body, _ := e2etest.Get(t.Context(), "http://"+address+path, "")
+		return strconv.Itoa(code) + " " + body
 	}
 	var last checks.Report
 	look := func(n int) {

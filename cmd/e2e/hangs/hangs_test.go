@@ -138,8 +138,8 @@ func node(t *testing.T) *nodebox.Containerd {
 		e2etest.Must(t, unix.Mount("overlay", dir, "overlay", 0, options))
 		t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
 	}
-	c := e2etest.StartContainerd(t, nodebox.Options{})
-	e2etest.RunPods(t, c, nodebox.Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning})
+	c := nodebox.Start(t, nodebox.Options{})
+	c.RunPods(t, nodebox.Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning})
 	e2etest.StartKubelet(t, "", "--config=/var/lib/kubelet/config.yaml", "--kubeconfig=/etc/kubernetes/kubelet.conf",
 		"--pod-manifest-path=/etc/kubernetes/manifests")
 	return c
@@ -147,7 +147,7 @@ func node(t *testing.T) *nodebox.Containerd {
 
 // TestEndToEndSignals sends signals to kdiag, of which a worker that it has started does the work.
 func TestEndToEndSignals(t *testing.T) {
-	c := e2etest.StartContainerd(t, nodebox.Options{})
+	c := nodebox.Start(t, nodebox.Options{})
 	supervisor, group := func(p *os.Process) int { return p.Pid }, func(p *os.Process) int { return -p.Pid }
 	worker := func(p *os.Process) int {
 		lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", p.Pid))

@@ -110,8 +110,7 @@ func TestEndToEndLoad(t *testing.T) {
 func awaitCount(t *testing.T, file, name string, least int) {
 	t.Helper()
 	e2etest.Eventually(t, fmt.Sprintf("%s has %s %d", file, name, least), func() bool {
-		text := e2etest.Read(t, file)
-		for line := range strings.Lines(string(text)) {
+		for line := range strings.Lines(e2etest.Read(t, file)) {
 			if value, found := strings.CutPrefix(line, name+" "); found {
 				n, _ := strconv.Atoi(strings.TrimSpace(value))
 				return n >= least

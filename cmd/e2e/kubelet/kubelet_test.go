@@ -6,14 +6,11 @@ package kubelet
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"maps"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,7 +21,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
 	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
@@ -100,18 +96,17 @@ type track struct {
 // start starts a program with all pods on a runtime of its own. The scheme is that of its server.
 func start(t *testing.T, scheme, program string, args ...string) *run {
 	t.Helper()
-	box := e2etest.StartContainerd(t, nodebox.Options{Network: true})
+	box := nodebox.Start(t, nodebox.Options{Network: true})
 	r := &run{box: box, dir: t.TempDir(), tracks: map[string]*track{}, uids: map[string][]string{}}
 	socket := filepath.Join(box.Dir(), "r.sock")
 	r.recorder = record(t, box.Endpoint(), socket)
 	port := e2etest.FreePort(t)
 	r.url = fmt.Sprintf("%s://127.0.0.1:%d/pods", scheme, port)
 	config := filepath.Join(r.dir, "config.yaml")
-	data, err := os.ReadFile("testdata/config.yaml")
-	e2etest.Must(t, errors.Join(err, os.Mkdir(r.dir+"/manifests", 0o755)))
+	e2etest.Must(t, os.Mkdir(r.dir+"/manifests", 0o755))
 	fill := strings.NewReplacer("${DIR}", r.dir, "${CONFIG}", config,
 		"${ENDPOINT}", "unix://"+socket, "${PORT}", strconv.Itoa(port))
-	e2etest.Must(t, os.WriteFile(config, []byte(fill.Replace(string(data))), 0o644))
+	e2etest.Must(t, os.WriteFile(config, []byte(fill.Replace(e2etest.Read(t, "testdata/config.yaml"))), 0o644))
 	for _, p := range r.pods(t) {
 		r.apply(t, p)
 	}
@@ -138,35 +133,16 @@ func start(t *testing.T, scheme, program string, args ...string) *run {
 			text, _ := os.ReadFile(log.Name())
 			t.Logf("the log ends with:\n%s", text[max(0, len(text)-20000):])
 		}
-		for _, path := range mounts(t, r.dir) {
-			_ = exec.Command("umount", path).Run()
-		}
+		e2etest.Must(t, nodebox.UnmountBelow(r.dir))
 	})
 	return r
-}
-
-// mounts returns the mounts below a folder, the last first.
-func mounts(t *testing.T, dir string) (paths []string) {
-	data, err := os.ReadFile("/proc/self/mountinfo")
-	e2etest.Must(t, err)
-	for line := range strings.Lines(string(data)) {
-		if f := strings.Fields(line); strings.HasPrefix(f[4], dir) {
-			paths = append(paths, f[4])
-		}
-	}
-	slices.Reverse(paths)
-	return paths
 }
 
 // pods are the pods of testdata/pods.yaml.
 func (r *run) pods(t *testing.T) (pods []*v1.Pod) {
 	t.Helper()
-	data, err := os.ReadFile("testdata/pods.yaml")
-	e2etest.Must(t, err)
-	fill := strings.NewReplacer("${DIR}", r.dir, "${FOREVER}", "trap 'exit 0' TERM; sleep 1000000 & wait")
-	for doc := range strings.SplitSeq(fill.Replace(string(data)), "\n---\n") {
-		p := &v1.Pod{}
-		e2etest.Must(t, yaml.UnmarshalStrict([]byte(doc), p))
+	pods = e2etest.Documents[v1.Pod](t, "pods.yaml", "${DIR}", r.dir, "${FOREVER}", "trap 'exit 0' TERM; sleep 1000000 & wait")
+	for _, p := range pods {
 		p.APIVersion, p.Kind, p.Namespace = "v1", "Pod", "shop"
 		if p.Spec.TerminationGracePeriodSeconds == nil {
 			p.Spec.TerminationGracePeriodSeconds = new(int64(5))
@@ -178,7 +154,6 @@ func (r *run) pods(t *testing.T) (pods []*v1.Pod) {
 				}
 			}
 		}
-		pods = append(pods, p)
 	}
 	return pods
 }
@@ -288,24 +263,11 @@ func (r *run) was(name, value string) bool {
 	return tr != nil && slices.Contains(tr.values, value)
 }
 
-var client = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
-
 // read reads the pods once.
 func (r *run) read(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.url, nil)
-	if err != nil {
-		return err
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	data, err := io.ReadAll(resp.Body)
+	_, body, err := e2etest.Get(ctx, r.url, "")
 	var list v1.PodList
-	if err := cmp.Or(err, json.Unmarshal(data, &list)); err != nil {
+	if err := cmp.Or(err, json.Unmarshal([]byte(body), &list)); err != nil {
 		return err
 	}
 	now, seen := time.Now(), map[string]bool{}
@@ -460,10 +422,8 @@ func (r *run) String() string {
 // parse reads testdata/kubelet.txt.
 func parse(t *testing.T) map[string][]string {
 	t.Helper()
-	data, err := os.ReadFile(golden)
-	e2etest.Must(t, err)
 	out := map[string][]string{}
-	for line := range strings.Lines(string(data)) {
+	for line := range strings.Lines(e2etest.Read(t, golden)) {
 		name, values, _ := strings.Cut(strings.TrimSpace(line), ": ")
 		out[name] = strings.Split(values, " > ")
 	}

@@ -53,7 +53,7 @@ func baseTree(ctx context.Context) (tree string, err error) {
 // debootstrap is cut short, it may leave /proc and /sys mounted.
 func makeTree(ctx context.Context, tree string) error {
 	unfinished := tree + ".unfinished"
-	if err := unmountBelow(unfinished); err != nil {
+	if err := UnmountBelow(unfinished); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(unfinished); err != nil {

@@ -42,10 +42,14 @@ func TestBox(t testing.TB) *Box {
 	dir, err := newFolder("")
 	must(t, err)
 	b := &Box{dir: dir}
-	t.Cleanup(func() {
-		if err := b.close(); err != nil {
-			t.Errorf("ending the node: %v", err)
+	t.Cleanup(func() { // the kernel ends all processes of a box with its leader, frozen ones as well
+		ctx, cancel := context.WithTimeout(context.Background(), 2*stopPatience)
+		defer cancel()
+		err := clean(ctx, b.dir)
+		if b.nspawn != nil {
+			err = errors.Join(err, awaitEnd(ctx, b.done, "the box"))
 		}
+		must(t, err)
 	})
 	for _, name := range []string{"upper", "work", "root", "containerd"} {
 		must(t, os.Mkdir(b.path(name), 0o755))
@@ -70,33 +74,24 @@ func (b *Box) Endpoint() string {
 	return "unix:///proc/" + strconv.Itoa(b.Leader()) + "/root/run/containerd/containerd.sock"
 }
 
-// Boot starts the node and returns when systemd is running and CRI has its images. The node outlives ctx.
-func (b *Box) Boot(ctx context.Context) (err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("booting a box: %w; its console ends with:\n%s", err, tail(b.path("console")))
-		}
-	}()
+// Boot starts the node and returns when systemd is running and CRI has its images.
+func (b *Box) Boot(tb testing.TB) {
+	tb.Helper()
 	cgroups, err := b.makeCgroups()
-	if err != nil {
-		return err
-	}
+	must(tb, err)
 	// The shell enters the cgroups, given after the options, and becomes systemd-nspawn.
 	cmd := exec.Command("/bin/sh", append([]string{"-c", enterCgroups, "sh"}, b.nspawnArgs(cgroups)...)...)
 	cmd.Env = append(os.Environ(), "SYSTEMD_NSPAWN_API_VFS_WRITABLE=yes")
-	done, err := spawn(cmd, b.path("console"))
-	if err != nil {
-		return err
+	b.done, err = spawn(cmd, b.path("console"))
+	must(tb, err)
+	b.nspawn = cmd
+	running := func() (bool, error) { return b.isRunning(tb.Context()) }
+	if err := poll(tb.Context(), bootPatience, "systemd to be up", running); err != nil {
+		tb.Fatalf("%v; its console ends with:\n%s", err, tail(b.path("console")))
 	}
-	b.nspawn, b.done = cmd, done
-	running := func() (bool, error) { return b.isRunning(ctx) }
-	if err := poll(ctx, bootPatience, "systemd to be up", running); err != nil {
-		return err
-	}
-	if _, err := b.Exec(ctx, "ctr", "--namespace", "k8s.io", "images", "import", imagesInBox); err != nil {
-		return err
-	}
-	return awaitImages(ctx, b.Endpoint())
+	_, err = b.Exec(tb.Context(), "ctr", "--namespace", "k8s.io", "images", "import", imagesInBox)
+	must(tb, err)
+	must(tb, awaitImages(tb.Context(), b.Endpoint()))
 }
 
 // nspawnArgs are the options that a container runtime in the container needs: all capabilities, the system calls of
@@ -159,18 +154,6 @@ func (b *Box) Poweroff(ctx context.Context) error {
 		return fmt.Errorf("powering off the box: %w", err)
 	}
 	return awaitEnd(ctx, b.done, "the box")
-}
-
-// close kills the node, if it still runs, and removes it. The kernel ends all processes of a box with its leader,
-// frozen ones as well.
-func (b *Box) close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*stopPatience)
-	defer cancel()
-	err := clean(ctx, b.dir)
-	if b.nspawn != nil {
-		err = errors.Join(err, awaitEnd(ctx, b.done, "the box"))
-	}
-	return err
 }
 
 // enterCgroups moves a shell into each cgroup named like the box, and then runs systemd-nspawn in its place.

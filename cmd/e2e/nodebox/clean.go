@@ -56,7 +56,7 @@ func clean(ctx context.Context, dir string) error {
 			}
 		}
 	}
-	if err = errors.Join(err, removeCgroups(ctx, cgroups), unmountBelow(dir)); err == nil {
+	if err = errors.Join(err, removeCgroups(ctx, cgroups), UnmountBelow(dir)); err == nil {
 		err = os.RemoveAll(dir)
 	}
 	if err != nil {
@@ -125,8 +125,8 @@ func makeCgroup(dir string) error {
 	return err
 }
 
-// unmountBelow detaches every mount at or below a folder, the last one first.
-func unmountBelow(dir string) error {
+// UnmountBelow detaches every mount at or below a folder, the last one first.
+func UnmountBelow(dir string) error {
 	for range 100 { // a mount may hide another at the same place
 		points, err := mountsBelow(dir)
 		if err != nil || len(points) == 0 {

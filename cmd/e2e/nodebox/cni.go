@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"testing"
 )
 
 // stubPlugin is a CNI plugin that gives every sandbox the same address and touches no interface, which is enough for
@@ -33,15 +34,14 @@ const stubNetwork = `{"cniVersion":"0.4.0","name":%q,"plugins":[{"type":"bridge"
 
 // writeCNI installs the stub under the names of two real plugins, so that their processes are recognised. The
 // runtime runs loopback for every sandbox, whatever its configuration.
-func (l layout) writeCNI() error {
+func (l layout) writeCNI(tb testing.TB) {
+	tb.Helper()
 	script := fmt.Sprintf(stubPlugin, busybox, l.path("cni/hang"))
 	for _, name := range []string{"bridge", "loopback"} {
-		if err := os.WriteFile(l.path("cni/bin/"+name), []byte(script), 0o755); err != nil {
-			return err
-		}
+		must(tb, os.WriteFile(l.path("cni/bin/"+name), []byte(script), 0o755))
 	}
 	conf := fmt.Sprintf(stubNetwork, filepath.Base(l.dir))
-	return os.WriteFile(l.path("cni/net.d/10-stub.conflist"), []byte(conf), 0o644)
+	must(tb, os.WriteFile(l.path("cni/net.d/10-stub.conflist"), []byte(conf), 0o644))
 }
 
 // HangCNI makes every run of the CNI plugin hang from now on, as a plugin does whose daemon is gone. It needs

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"testing"
 )
 
 // Options configure a private containerd. The zero value is a healthy one without a pod network.
@@ -54,19 +55,15 @@ func (l layout) Endpoint() string { return "unix://" + l.Socket() }
 func (l layout) Log() string { return l.path("containerd.log") }
 
 // write creates the content of a box's folder.
-func (l layout) write(opts Options) error {
+func (l layout) write(tb testing.TB, opts Options) {
+	tb.Helper()
 	for _, dir := range []string{"root", "state", "opt", "runc", "logs", "cni/bin", "cni/net.d"} {
-		if err := os.MkdirAll(l.path(dir), 0o711); err != nil {
-			return err
-		}
+		must(tb, os.MkdirAll(l.path(dir), 0o711))
 	}
-	if err := os.WriteFile(l.path("config.toml"), []byte(l.toml(opts)), 0o644); err != nil {
-		return err
+	must(tb, os.WriteFile(l.path("config.toml"), []byte(l.toml(opts)), 0o644))
+	if opts.Network {
+		l.writeCNI(tb)
 	}
-	if !opts.Network {
-		return nil
-	}
-	return l.writeCNI()
 }
 
 // toml returns containerd's configuration, version 2, which 2.x turns into its own.

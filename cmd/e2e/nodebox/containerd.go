@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"syscall"
+	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -26,39 +27,35 @@ const (
 // A Containerd is a private containerd with two images, ImagePause and ImageBusybox. Its methods are for one goroutine.
 type Containerd struct {
 	layout
-	opts Options
 	cmd  *exec.Cmd
 	done <-chan struct{} // closed when the daemon has ended
 }
 
-// Start starts a private containerd and returns when its CRI plugin answers and its images are loaded. The daemon
-// outlives ctx; Close ends it.
-func Start(ctx context.Context, opts Options) (*Containerd, error) {
-	c := &Containerd{opts: opts}
-	var err error
-	if c.dir, err = newFolder(opts.Parent); err == nil {
-		err = c.prepare(ctx)
+// Start starts a private containerd and returns when its CRI plugin answers and its images are loaded. It ends with the
+// test: the daemon, its shims and containers, its mounts, cgroups and files go, whatever state the daemon is in.
+func Start(tb testing.TB, opts Options) *Containerd {
+	tb.Helper()
+	dir, err := newFolder(opts.Parent)
+	must(tb, err)
+	c := &Containerd{layout: layout{dir}}
+	tb.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*stopPatience)
+		defer cancel()
+		// A graceful end would only take longer here.
+		must(tb, errors.Join(c.end(ctx, unix.SIGKILL), clean(ctx, dir)))
+	})
+	c.write(tb, opts)
+	if opts.RootSize > 0 {
+		data := fmt.Sprintf("size=%d,mode=0711", opts.RootSize)
+		must(tb, unix.Mount("tmpfs", c.path("root"), "tmpfs", 0, data))
 	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("starting a private containerd: %w", err), c.Close())
-	}
-	return c, nil
-}
-
-func (c *Containerd) prepare(ctx context.Context) error {
-	if err := c.write(c.opts); err != nil {
-		return err
-	}
-	if c.opts.RootSize > 0 {
-		data := fmt.Sprintf("size=%d,mode=0711", c.opts.RootSize)
-		if err := unix.Mount("tmpfs", c.path("root"), "tmpfs", 0, data); err != nil {
-			return fmt.Errorf("mounting a tmpfs of %d bytes: %w", c.opts.RootSize, err)
-		}
-	}
-	if err := c.launch(ctx); err != nil {
-		return err
-	}
-	return c.load(ctx)
+	must(tb, c.launch(tb.Context()))
+	archive := c.path("images.tar")
+	createImages(tb, archive)
+	_, err = run(tb.Context(), "ctr", "--address", c.Socket(), "--namespace", "k8s.io", "images", "import", archive)
+	must(tb, err)
+	must(tb, awaitImages(tb.Context(), c.Endpoint()))
+	return c
 }
 
 // launch starts the daemon and waits until it answers.
@@ -97,19 +94,6 @@ func (c *Containerd) await(ctx context.Context) error {
 		return errors.New("containerd runs, but its CRI plugin did not load") // it listens after loading
 	}
 	return nil
-}
-
-// load imports the images and waits until the CRI plugin lists them.
-func (c *Containerd) load(ctx context.Context) error {
-	archive := c.path("images.tar")
-	if err := createImages(archive); err != nil {
-		return err
-	}
-	args := []string{"--address", c.Socket(), "--namespace", "k8s.io", "images", "import", archive}
-	if _, err := run(ctx, "ctr", args...); err != nil {
-		return err
-	}
-	return awaitImages(ctx, c.Endpoint())
 }
 
 // awaitImages waits until the CRI plugin lists the imported images, of which it is notified by an event.
@@ -180,18 +164,4 @@ func (c *Containerd) Restart(ctx context.Context) error {
 		return err
 	}
 	return c.launch(ctx)
-}
-
-// Close removes everything: the daemon, its shims and containers, its mounts, cgroups and files. It works whatever
-// state the daemon is in, and more than once. The error names what could not be removed.
-func (c *Containerd) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*stopPatience)
-	defer cancel()
-	if c.dir == "" {
-		return nil
-	}
-	// A graceful end would only take longer here.
-	err := c.end(ctx, unix.SIGKILL)
-	err = errors.Join(err, clean(ctx, c.dir))
-	return err
 }

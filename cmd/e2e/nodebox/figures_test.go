@@ -46,15 +46,6 @@ func oneList(endpoint string) int {
 	return 0
 }
 
-// benchContainerd starts a containerd for a benchmark.
-func benchContainerd(b *testing.B, opts Options) *Containerd {
-	b.Helper()
-	c, err := Start(b.Context(), opts)
-	must(b, err)
-	b.Cleanup(func() { must(b, c.Close()) })
-	return c
-}
-
 // inMemory is for what measures the client: thousands of containers mean thousands of fsyncs elsewhere.
 func inMemory() Options { return Options{Network: true, RootSize: 4 << 30} }
 
@@ -69,12 +60,10 @@ func makeExited(b *testing.B, c *Containerd, hundreds int) (all []Pod) {
 		if made > 0 {
 			must(b, c.Restart(b.Context()))
 		}
-		pods, err := c.RunPods(b.Context(), Pods{
+		all = append(all, c.RunPods(b, Pods{
 			Count: min(hundreds-made, perDaemon), Containers: 1, Attempts: 100, State: crictl.ContainerExited,
 			NeverRan: true, Prefix: fmt.Sprintf("loop-%d", made),
-		})
-		must(b, err)
-		all = append(all, pods...)
+		})...)
 	}
 	return all
 }
@@ -87,7 +76,7 @@ func kdiag(c *Containerd, args ...string) []string {
 // BenchmarkNodeExited lists 5,000 exited containers.
 func BenchmarkNodeExited(b *testing.B) {
 	const n = 5000
-	c := benchContainerd(b, inMemory())
+	c := Start(b, inMemory())
 	makeExited(b, c, n/100)
 	b.Run("call/kdiag", func(b *testing.B) {
 		client, err := crictl.Dial(c.Endpoint(), crictl.Options{RPCTimeout: time.Minute})
@@ -138,9 +127,8 @@ func BenchmarkStart(b *testing.B) {
 // BenchmarkNodeCommands times the whole of kdiag pleg, node and bundle on a healthy node with 100 containers, pleg on a
 // frozen one, and bundle where one list hangs, and where all hangs: a CNI plugin, a mount, a shim, the runtime.
 func BenchmarkNodeCommands(b *testing.B) {
-	c := benchContainerd(b, inMemory())
-	pods, err := c.RunPods(b.Context(), Pods{Count: 50, Containers: 2, State: crictl.ContainerRunning})
-	must(b, err)
+	c := Start(b, inMemory())
+	pods := c.RunPods(b, Pods{Count: 50, Containers: 2, State: crictl.ContainerRunning})
 	bundle := kdiag(c, "bundle", "-")
 	program(b, "pleg/healthy", nil, kdiag(c, "pleg", "-o", "json")...)
 	program(b, "node/healthy", nil, kdiag(c, "node", "-o", "json")...)
@@ -161,7 +149,7 @@ func BenchmarkNodeCommands(b *testing.B) {
 	b.Cleanup(func() { must(b, c.ReleaseCNI()) })
 	ctx, leave := context.WithCancel(b.Context())
 	defer leave()
-	go func() { _, _ = c.RunPods(ctx, Pods{Count: 1, Prefix: "late", PodNetwork: true}) }()
+	go func() { _, _ = RunPods(ctx, c.Endpoint(), Pods{Count: 1, Prefix: "late", PodNetwork: true}) }()
 	time.Sleep(2 * time.Second)
 	must(b, c.Pause(b.Context()))
 	b.Cleanup(func() { must(b, c.Resume()) })
@@ -218,7 +206,7 @@ func peakMemory(pid int, ended <-chan struct{}) (peak uint64) {
 // problem detector, which runs kdiag pleg -o brief each 30 s: with 100 containers, and with 1,000 and 5,000 that have
 // exited.
 func BenchmarkAgent(b *testing.B) {
-	c := benchContainerd(b, inMemory())
+	c := Start(b, inMemory())
 	measure := func(name string) {
 		b.Run("agent/"+name, func(b *testing.B) {
 			for b.Loop() {
@@ -252,13 +240,9 @@ func BenchmarkAgent(b *testing.B) {
 		})
 		program(b, "pleg/"+name, nil, kdiag(c, "pleg", "-o", "brief")...)
 	}
-	run := func(pods Pods) {
-		_, err := c.RunPods(b.Context(), pods)
-		must(b, err)
-	}
-	run(Pods{Count: 50, Containers: 2, State: crictl.ContainerRunning})
+	c.RunPods(b, Pods{Count: 50, Containers: 2, State: crictl.ContainerRunning})
 	measure("100")
-	run(Pods{Count: 450, Containers: 2, State: crictl.ContainerRunning, Prefix: "more"})
-	run(Pods{Count: 50, Containers: 100, State: crictl.ContainerExited, Prefix: "exited"})
+	c.RunPods(b, Pods{Count: 450, Containers: 2, State: crictl.ContainerRunning, Prefix: "more"})
+	c.RunPods(b, Pods{Count: 50, Containers: 100, State: crictl.ContainerExited, Prefix: "exited"})
 	measure("1000+5000")
 }

@@ -23,7 +23,7 @@ const removeRounds = 3
 // with kdiag gc-exited at its own pace, and by crictl rm, if CRICTL names one. Beside it a second client makes relists
 // as a kubelet does; its percentiles are those before and during the removal. Run with -benchtime 1x.
 func BenchmarkRemoveExited(b *testing.B) {
-	c := benchContainerd(b, Options{Network: true})
+	c := Start(b, Options{Network: true})
 	client, err := crictl.Dial(c.Endpoint(), crictl.Options{RPCTimeout: time.Minute})
 	must(b, err)
 	defer client.Close()

@@ -7,12 +7,12 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"runtime"
 	"slices"
+	"testing"
 )
 
 // The images that every box has. CRI does not find a name without a registry host.
@@ -34,38 +34,47 @@ func images() map[string]any {
 	}
 }
 
-// createImages writes the archive of all images to a file, in the format of docker save, over one layer that contains
-// busybox: manifest.json, a configuration for each image, and layer.tar.
-func createImages(name string) error {
+// Busybox returns a layer with busybox at /bin/busybox, links to it, and the folders of a system.
+func Busybox(tb testing.TB) []byte {
+	tb.Helper()
 	binary, err := os.ReadFile(busybox)
-	if err != nil {
-		return fmt.Errorf("reading the program of the images: %w", err)
-	}
-	var layer, all bytes.Buffer
-	l, a := tar.NewWriter(&layer), tar.NewWriter(&all)
-	add := func(w *tar.Writer, h *tar.Header, content []byte) {
-		h.Size = int64(len(content))
-		err = errors.Join(err, w.WriteHeader(h))
-		_, written := w.Write(content)
-		err = errors.Join(err, written)
-	}
-	file := func(name string, v any) {
-		content, _ := json.Marshal(v) // of strings
-		add(a, &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644}, content)
-	}
-	add(l, &tar.Header{Typeflag: tar.TypeReg, Name: "bin/busybox", Mode: 0o755}, binary)
+	must(tb, err)
+	var layer bytes.Buffer
+	w := tar.NewWriter(&layer)
+	add(tb, w, tar.Header{Typeflag: tar.TypeReg, Name: "bin/busybox", Mode: 0o755}, binary)
 	for _, dir := range []string{"bin/", "dev/", "etc/", "proc/", "root/", "sys/", "tmp/"} {
-		add(l, &tar.Header{Typeflag: tar.TypeDir, Name: dir, Mode: 0o755}, nil)
+		add(tb, w, tar.Header{Typeflag: tar.TypeDir, Name: dir, Mode: 0o755}, nil)
 	}
 	for _, name := range applets {
-		add(l, &tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/" + name, Linkname: "busybox", Mode: 0o777}, nil)
+		add(tb, w, tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/" + name, Linkname: "busybox", Mode: 0o777}, nil)
 	}
-	err = errors.Join(err, l.Close())
-	add(a, &tar.Header{Typeflag: tar.TypeReg, Name: "layer.tar", Mode: 0o644}, layer.Bytes())
+	must(tb, w.Close())
+	return layer.Bytes()
+}
+
+func add(tb testing.TB, w *tar.Writer, h tar.Header, content []byte) {
+	tb.Helper()
+	h.Size = int64(len(content))
+	must(tb, w.WriteHeader(&h))
+	_, err := w.Write(content)
+	must(tb, err)
+}
+
+// createImages writes the archive of all images to a file, in the format of docker save, over one layer that contains
+// busybox: manifest.json, a configuration for each image, and layer.tar.
+func createImages(tb testing.TB, name string) {
+	tb.Helper()
+	var all bytes.Buffer
+	w, layer := tar.NewWriter(&all), Busybox(tb)
+	file := func(name string, v any) {
+		content, _ := json.Marshal(v) // of strings
+		add(tb, w, tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644}, content)
+	}
+	add(tb, w, tar.Header{Typeflag: tar.TypeReg, Name: "layer.tar", Mode: 0o644}, layer)
 	var manifests []map[string]any
 	for i, name := range slices.Sorted(maps.Keys(images())) {
 		config := fmt.Sprintf("config-%d.json", i)
-		digest := fmt.Sprintf("sha256:%x", sha256.Sum256(layer.Bytes()))
+		digest := fmt.Sprintf("sha256:%x", sha256.Sum256(layer))
 		file(config, map[string]any{
 			"architecture": runtime.GOARCH, "os": "linux", "config": images()[name],
 			"rootfs": map[string]any{"type": "layers", "diff_ids": []string{digest}},
@@ -75,8 +84,6 @@ func createImages(name string) error {
 		})
 	}
 	file("manifest.json", manifests)
-	if err := errors.Join(err, a.Close()); err != nil {
-		return fmt.Errorf("making the image archive: %w", err)
-	}
-	return os.WriteFile(name, all.Bytes(), 0o644)
+	must(tb, w.Close())
+	must(tb, os.WriteFile(name, all.Bytes(), 0o644))
 }

@@ -93,8 +93,8 @@ func runApart(network string) (code int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if missing := Missing(true); missing != "" {
-		return 0, errors.New(missing)
+	if lack := missing(); lack != "" {
+		return 0, errors.New(lack)
 	}
 	ctx, group := context.Background(), groupPrefix+strconv.Itoa(os.Getpid())
 	_, err = baseTree(ctx)

@@ -5,11 +5,11 @@
 // A Containerd is a private containerd with its CRI plugin: its own folder, socket, images and pods, next to whatever
 // else runs on the machine. It needs root and Debian's packages containerd, runc and busybox-static. A Box is a whole
 // node with systemd, journald, D-Bus and containerd in a systemd-nspawn container; it needs debootstrap and
-// systemd-container too, and a package archive the first time. Missing returns what this machine lacks. Only tests and
-// the benchmarks of docs/bench use this package.
+// systemd-container too, and a package archive the first time. Only tests and the benchmarks of docs/bench use this
+// package.
 //
 // Faults are real: the daemon is frozen, stopped or killed, a shim is stopped, a CNI plugin does not return. No image
-// registry is reached; images are built from the machine's own busybox. Close leaves no process, mount or file behind,
+// registry is reached; images are built from the machine's own busybox. A test leaves no process, mount or file behind,
 // also when the daemon is frozen or dead. What a run leaves that is killed, the next run removes.
 //
 // A box has no kubelet, no pod networking (a stub plugin gives an address without an interface), and no limits that
@@ -29,15 +29,14 @@ import (
 // busybox is the static program that images are made of, as Debian's busybox-static installs it.
 const busybox = "/bin/busybox"
 
-// Missing returns what this machine lacks to run a Containerd, or a Box as well, as a sentence; empty for nothing.
-func Missing(needBox bool) string {
+// missing returns what this machine lacks to run a Containerd or a Box, as a sentence; empty for nothing.
+func missing() string {
 	var lack []string
 	if os.Geteuid() != 0 {
 		lack = append(lack, "root")
 	}
-	programs := []string{"containerd", "ctr", "runc", "containerd-shim-runc-v2"}
-	if needBox {
-		programs = append(programs, "debootstrap", "systemd-nspawn", "nsenter")
+	programs := []string{
+		"containerd", "ctr", "runc", "containerd-shim-runc-v2", "debootstrap", "systemd-nspawn", "nsenter",
 	}
 	for _, p := range programs {
 		if _, err := exec.LookPath(p); err != nil {

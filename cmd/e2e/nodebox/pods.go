@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"testing"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -64,17 +65,21 @@ type Container struct {
 }
 
 // RunPods creates the pods in this runtime, with their cgroups and logs where Close removes them.
-func (c *Containerd) RunPods(ctx context.Context, p Pods) ([]Pod, error) {
+func (c *Containerd) RunPods(tb testing.TB, p Pods) []Pod {
+	tb.Helper()
 	p.CgroupParent, p.LogDirectory = "/"+filepath.Base(c.dir), cmp.Or(p.LogDirectory, c.path("logs"))
-	return RunPods(ctx, c.Endpoint(), p)
+	pods, err := RunPods(tb.Context(), c.Endpoint(), p)
+	must(tb, err)
+	return pods
 }
 
 // MakeLargeList creates containers with large annotations, so that the answer to an unfiltered ListContainers has
 // at least the given number of bytes. 20 MB take about five seconds.
-func (c *Containerd) MakeLargeList(ctx context.Context, bytes int) ([]Pod, error) {
+func (c *Containerd) MakeLargeList(tb testing.TB, bytes int) {
+	tb.Helper()
 	const padding, perPod = 128 << 10, 16
 	count := (bytes/padding + perPod) / perPod
-	return c.RunPods(ctx, Pods{Count: count, Containers: perPod, Padding: padding, Prefix: "large"})
+	c.RunPods(tb, Pods{Count: count, Containers: perPod, Padding: padding, Prefix: "large"})
 }
 
 // RunPods creates pods in the runtime at endpoint and returns them in the order of their numbers, when every container

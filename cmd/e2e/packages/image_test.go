@@ -25,7 +25,7 @@ func TestEndToEndImage(t *testing.T) {
 	n := e2etest.BootNode(t)
 	dir := t.TempDir()
 	program := e2etest.Read(t, e2etest.Program(t))
-	e2etest.Must(t, os.WriteFile(filepath.Join(dir, "kdiag"), program, 0o755))
+	e2etest.Must(t, os.WriteFile(filepath.Join(dir, "kdiag"), []byte(program), 0o755))
 	archive := filepath.Join(dir, "image.tar")
 	build := exec.CommandContext(t.Context(), "buildah", "--root", filepath.Join(dir, "root"),
 		"--runroot", filepath.Join(dir, "run"), "--storage-driver", "vfs", "build", "--isolation", "chroot",
@@ -41,7 +41,7 @@ func TestEndToEndImage(t *testing.T) {
 	var set struct {
 		Spec struct{ Template v1.PodTemplateSpec }
 	}
-	e2etest.Must(t, yaml.Unmarshal(text, &set))
+	e2etest.Must(t, yaml.Unmarshal([]byte(text), &set))
 	port := e2etest.FreePort(t)
 	pod := v1.Pod{ObjectMeta: set.Spec.Template.ObjectMeta, Spec: set.Spec.Template.Spec}
 	pod.APIVersion, pod.Kind, pod.Name, pod.Namespace = "v1", "Pod", "kdiag", "kdiag"

@@ -18,6 +18,8 @@ import (
 	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 )
 
+func TestMain(m *testing.M) { nodebox.MainOnline(m) }
+
 // nfpm is what goreleaser makes packages with.
 const nfpm = "github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.0"
 
@@ -33,7 +35,7 @@ func newPackager(t *testing.T) packager {
 	var releases struct {
 		Packages []map[string]any `json:"nfpms"`
 	}
-	e2etest.Must(t, yaml.Unmarshal(text, &releases))
+	e2etest.Must(t, yaml.Unmarshal([]byte(text), &releases))
 	p := packager{t.TempDir(), releases.Packages[0]}
 	completions := filepath.Join(p.dir, "completions")
 	e2etest.Must(t, os.Mkdir(completions, 0o755))
@@ -77,7 +79,7 @@ func (p packager) make(t *testing.T, format, version string) string {
 // TestEndToEndPackage installs, upgrades, removes and purges the packages on a Debian with systemd.
 func TestEndToEndPackage(t *testing.T) {
 	n := e2etest.Node{Box: nodebox.TestBox(t)}
-	e2etest.Must(t, n.Box.Boot(t.Context()))
+	n.Box.Boot(t)
 	// The node gets the machine's rpm, which in Debian cannot know what else is installed: hence --nodeps.
 	rpm := exec.CommandContext(t.Context(), "bash", "-o", "pipefail", "-c", "tar -ch /usr/bin/rpm /usr/lib/rpm "+
 		"$(ldd /usr/bin/rpm | grep -o '/[^ ]*') | tar -x --skip-old-files -C "+n.Box.Root())

@@ -152,7 +152,7 @@ func testAPIServer(t *testing.T, api server) {
 	})
 
 	bound := bind(t, api)
-	n.await("the bound pod's status", api.is(t, bound.Name, ready))
+	n.awaitBound(api, bound.Name, ready)
 	n.await("the bound pod's event", func() error {
 		events, err := api.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{})
 		if err != nil {
@@ -166,24 +166,21 @@ func testAPIServer(t *testing.T, api server) {
 		return fmt.Errorf("%d others", len(events.Items))
 	})
 	mirror := "static-" + e2eNode
-	n.await("the mirror pod's status", api.is(t, mirror, ready))
-	p, err := api.CoreV1().Pods(namespace).Get(t.Context(), mirror, metav1.GetOptions{})
-	if err != nil || p.Annotations[pod.ConfigMirrorAnnotation] == "" || len(p.OwnerReferences) != 1 ||
+	p := n.awaitBound(api, mirror, ready)
+	if p.Annotations[pod.ConfigMirrorAnnotation] == "" || len(p.OwnerReferences) != 1 ||
 		p.OwnerReferences[0].Kind != "Node" {
-		t.Errorf("the mirror is %+v, %v", p, err)
+		t.Errorf("the mirror is %+v", p)
 	}
 	n.sub("a mirror that was deleted comes back", func() {
 		at := metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}
 		e2etest.Must(t, api.CoreV1().Pods(namespace).Delete(t.Context(), mirror, at))
-		another := func(again *v1.Pod) bool { return again != nil && again.UID != p.UID }
-		n.await("a new mirror", api.is(t, mirror, another))
-		n.await("the new mirror's status", api.is(t, mirror, ready))
+		n.awaitBound(api, mirror, func(again *v1.Pod) bool { return again.UID != p.UID && ready(again) })
 	})
 
 	n.remove("static")
-	n.await("the mirror pod to go", api.is(t, mirror, gone))
+	n.awaitBound(api, mirror, gone)
 	e2etest.Must(t, api.deletePod(t.Context(), bound.Name))
-	n.await("the bound pod to go", api.is(t, bound.Name, gone))
+	n.awaitBound(api, bound.Name, gone)
 	n.await("what is left of it to go", func() error { return n.gone(bound.UID) })
 }
 
@@ -203,22 +200,8 @@ func bind(t *testing.T, api server) *v1.Pod {
 	return bound
 }
 
-// is complains unless a pod of the API server is as wanted; it is nil if there is none.
-func (s server) is(t *testing.T, name string, wanted func(p *v1.Pod) bool) func() error {
-	return func() error {
-		p, err := s.CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			p, err = nil, nil
-		}
-		if err != nil || !wanted(p) {
-			return fmt.Errorf("%+v, %w", p, err)
-		}
-		return nil
-	}
-}
-
-func ready(p *v1.Pod) bool { return p != nil && hasCondition(p, v1.PodReady) }
-func gone(p *v1.Pod) bool  { return p == nil }
+func ready(p *v1.Pod) bool { return hasCondition(p, v1.PodReady) }
+func gone(p *v1.Pod) bool  { return p.UID == "" }
 
 func (n *node) nodeReported(api server) error {
 	node, err := api.CoreV1().Nodes().Get(n.t.Context(), e2eNode, metav1.GetOptions{})

@@ -97,12 +97,8 @@ func (n *node) checkVolumes() {
 		testkit.Equal(n.t, script, want, read(script))
 	}
 	n.write(n.cfg.Objects, "settings", fmt.Appendf(nil, configMap, "blue"))
-	n.await("the changed ConfigMap", func() error {
-		if got := read("cat /v/settings/colour"); got != "blue" {
-			return fmt.Errorf("it has %s", got)
-		}
-		return nil
-	})
+	changed := func() bool { return read("cat /v/settings/colour") == "blue" }
+	e2etest.Eventually(n.t, "the changed ConfigMap", changed)
 	dir := filepath.Join(n.cfg.RootDir, "pods", uid, "volumes", "kubernetes.io~empty-dir", "memory", "file")
 	if files, err := filepath.Glob(dir); err != nil || len(files) != 1 {
 		n.t.Errorf("%s: %v, %v", dir, files, err)

@@ -15,8 +15,10 @@ import (
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
@@ -124,12 +126,9 @@ func (n *node) checkPressure(client *fake.Client, disk string) {
 	n.t.Helper()
 	get := func(name string) *v1.Pod { return n.awaitBound(client, name, func(*v1.Pod) bool { return true }) }
 	before := map[string]string{"modest": unharmed(get("modest")), "idle": unharmed(get("idle"))}
-	n.await("enough room again", func() error {
+	e2etest.Eventually(n.t, "enough room again", func() bool {
 		var fs unix.Statfs_t
-		if err := unix.Statfs(disk, &fs); err != nil || fs.Bavail*uint64(fs.Bsize) < diskSize/2 {
-			return fmt.Errorf("%d blocks, %w", fs.Bavail, err)
-		}
-		return nil
+		return unix.Statfs(disk, &fs) == nil && fs.Bavail*uint64(fs.Bsize) >= diskSize/2
 	})
 	if !hasCondition(get("hog"), v1.DisruptionTarget) {
 		n.t.Errorf("no DisruptionTarget among %+v", get("hog").Status.Conditions)
@@ -187,9 +186,7 @@ func fillTasks(t *testing.T, _ string) {
 // tasksLeft is how many tasks the kernel would still start.
 func tasksLeft(t *testing.T) int {
 	number := func(file, format string, skipped ...any) (n int) {
-		text, err := os.ReadFile(file)
-		e2etest.Must(t, err)
-		_, err = fmt.Sscanf(string(text), format, append(skipped, &n)...)
+		_, err := fmt.Sscanf(e2etest.Read(t, file), format, append(skipped, &n)...)
 		e2etest.Must(t, err)
 		return n
 	}
@@ -210,12 +207,14 @@ func (n *node) awaitFigures(client *fake.Client, names []string) {
 	}
 }
 
-// awaitBound polls until a pod of the API server is as wanted, and returns it.
-func (n *node) awaitBound(client *fake.Client, name string, is func(p *v1.Pod) bool) (p *v1.Pod) {
+// awaitBound polls until a pod of the API server is as wanted, and returns it; an empty one if there is none.
+func (n *node) awaitBound(api kubernetes.Interface, name string, is func(p *v1.Pod) bool) (p *v1.Pod) {
 	n.t.Helper()
-	n.await(name+" at the API server", func() error {
-		p = &v1.Pod{}
-		err := client.Get(n.t.Context(), namespace, name, p)
+	n.await(name+" at the API server", func() (err error) {
+		p, err = api.CoreV1().Pods(namespace).Get(n.t.Context(), name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			p, err = &v1.Pod{}, nil
+		}
 		if err == nil && !is(p) {
 			err = fmt.Errorf("%s is %+v", name, p.Status)
 		}

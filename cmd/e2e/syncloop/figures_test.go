@@ -33,30 +33,18 @@ import (
 // time ends when CRI lists all containers as running; the CPU time until then is that of all processes here, and of
 // containerd alone. The program's own CPU time and its memory at rest are those 15 s later.
 func BenchmarkPods(b *testing.B) {
-	kdiag := os.Getenv("KDIAG")
-	if missing := nodebox.Missing(false); missing != "" || kdiag == "" {
-		b.Skip("KDIAG names no program to measure, or " + missing)
-	}
 	b.Run("bare", func(b *testing.B) {
-		c := benchContainerd(b)
+		c := nodebox.Start(b, nodebox.Options{Network: true})
 		for b.Loop() {
 			measure(b, c, "", func() {
-				_, err := c.RunPods(b.Context(), nodebox.Pods{Count: benchPods, Containers: 1, State: crictl.ContainerRunning})
-				testkit.Must(b, err)
+				c.RunPods(b, nodebox.Pods{Count: benchPods, Containers: 1, State: crictl.ContainerRunning})
 			})
 		}
 	})
-	b.Run("syncloop", func(b *testing.B) { benchSyncLoop(b, kdiag) })
+	b.Run("syncloop", func(b *testing.B) { benchSyncLoop(b, os.Getenv("KDIAG")) })
 }
 
 const benchPods = 100
-
-func benchContainerd(b *testing.B) *nodebox.Containerd {
-	c, err := nodebox.Start(b.Context(), nodebox.Options{Network: true})
-	testkit.Must(b, err)
-	b.Cleanup(func() { testkit.Must(b, c.Close()) })
-	return c
-}
 
 // measure reports how long it takes until all pods run, and whose CPU time that is, with a prefix of the names.
 func measure(b *testing.B, c *nodebox.Containerd, prefix string, run func()) {
@@ -92,7 +80,7 @@ func measure(b *testing.B, c *nodebox.Containerd, prefix string, run func()) {
 }
 
 func benchSyncLoop(b *testing.B, kdiag string) {
-	c := benchContainerd(b)
+	c := nodebox.Start(b, nodebox.Options{Network: true})
 	dir := b.TempDir()
 	testkit.Must(b, os.Mkdir(filepath.Join(dir, "pods"), 0o755))
 	for i := range benchPods {

@@ -3,10 +3,8 @@
 package syncloop
 
 import (
-	"crypto/tls"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"regexp"
@@ -139,19 +137,9 @@ func (n *node) ask(path, token string) (int, string) {
 	if syncloop.Secure(n.cfg.Kubelet, n.cfg.Client != nil) {
 		scheme = "https"
 	}
-	req, err := http.NewRequestWithContext(n.t.Context(), http.MethodGet, scheme+"://"+n.Addr().String()+path, nil)
+	code, text, err := e2etest.Get(n.t.Context(), scheme+"://"+n.Addr().String()+path, token)
 	e2etest.Must(n.t, err)
-	if token != "" {
-		req.Header.Set("Authorization", "Bearer "+token)
-	}
-	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} // as metrics-server's flag has it
-	defer transport.CloseIdleConnections()
-	resp, err := (&http.Client{Transport: transport}).Do(req)
-	e2etest.Must(n.t, err)
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	e2etest.Must(n.t, err)
-	return resp.StatusCode, string(text)
+	return code, text
 }
 
 // used reads the CPU time in seconds and the working set in bytes of a BestEffort pod from its cgroups.

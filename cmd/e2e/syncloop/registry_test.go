@@ -3,13 +3,10 @@
 package syncloop
 
 import (
-	"archive/tar"
-	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -25,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
+	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 	"github.com/kdiag/kdiag/plegbench/syncloop"
 )
 
@@ -51,7 +49,7 @@ func newRegistry(t *testing.T, dir string, secure bool) *registry {
 		r.blobs[digest] = data
 		return map[string]any{"mediaType": kind, "digest": digest, "size": len(data)}
 	}
-	layer := add("application/vnd.oci.image.layer.v1.tar", busyboxLayer(t))
+	layer := add("application/vnd.oci.image.layer.v1.tar", nodebox.Busybox(t))
 	config, err := json.Marshal(map[string]any{
 		"architecture": runtime.GOARCH, "os": "linux", "config": map[string]any{"Env": []string{"PATH=/bin"}},
 		"rootfs": map[string]any{"type": "layers", "diff_ids": []any{layer["digest"]}},
@@ -83,22 +81,6 @@ func newRegistry(t *testing.T, dir string, secure bool) *registry {
 }
 
 func (r *registry) host() string { return r.Listener.Addr().String() }
-
-func busyboxLayer(t *testing.T) []byte {
-	t.Helper()
-	binary, err := os.ReadFile("/bin/busybox")
-	var layer bytes.Buffer
-	w := tar.NewWriter(&layer)
-	err = errors.Join(err, w.WriteHeader(&tar.Header{Name: "bin/busybox", Mode: 0o755, Size: int64(len(binary))}))
-	_, writeErr := w.Write(binary)
-	err = errors.Join(err, writeErr)
-	for _, name := range []string{"sh", "sleep"} {
-		link := &tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/" + name, Linkname: "busybox", Mode: 0o777}
-		err = errors.Join(err, w.WriteHeader(link))
-	}
-	e2etest.Must(t, errors.Join(err, w.Close()))
-	return layer.Bytes()
-}
 
 func (r *registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	name, secret, _ := req.BasicAuth()
@@ -224,7 +206,7 @@ func TestEndToEndPullSecrets(t *testing.T) {
 	bound.Spec.NodeName = e2eNode
 	bound, err := api.CoreV1().Pods(namespace).Create(t.Context(), bound, metav1.CreateOptions{})
 	e2etest.Must(t, err)
-	n.await("the bound pod", api.is(t, bound.Name, ready))
+	n.awaitBound(api, bound.Name, ready)
 	n.stop()
 	text := strings.Join(append(n.log.Lines(""), trace...), "\n")
 	for _, secret := range []string{password, identity, "s3cret", base64.StdEncoding.EncodeToString([]byte("AWS:" + password))} {

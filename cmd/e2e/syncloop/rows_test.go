@@ -64,12 +64,7 @@ func TestEndToEndVolumes(t *testing.T) {
 		for _, text := range []string{
 			`configmap \"late\" not found`, `secret \"late\" not found`, "hostPath type check failed",
 		} {
-			n.await("the failure", func() error {
-				if len(n.log.Lines(text)) == 0 {
-					return fmt.Errorf("no line with %s", text)
-				}
-				return nil
-			})
+			e2etest.Eventually(n.t, "a line with "+text, func() bool { return len(n.log.Lines(text)) > 0 })
 		}
 		n.write(n.cfg.Objects, "late", []byte("kind: ConfigMap\nmetadata: {name: late, namespace: shop}\ndata: {a: b}\n---\n"+
 			"kind: Secret\nmetadata: {name: late, namespace: shop}\nstringData: {c: d}\n"))
@@ -151,11 +146,8 @@ func TestEndToEndAdmission(t *testing.T) {
 		n.start()
 		n.awaitBound(client, "young", rejected("OutOfpods"))
 		n.awaitBound(client, "moved", rejected("NodeAffinity")) // it is admitted anew
-		n.await("what runs of young to end", func() error {
-			if left := n.listed("uid-0", runtimeapi.ContainerState_CONTAINER_RUNNING); left > 0 {
-				return fmt.Errorf("%d containers", left)
-			}
-			return nil
+		e2etest.Eventually(n.t, "what runs of young ends", func() bool {
+			return n.listed("uid-0", runtimeapi.ContainerState_CONTAINER_RUNNING) == 0
 		})
 		n.awaitBound(client, "cpu", rejected("OutOfcpu")) // as before
 		if after := unharmed(n.awaitBound(client, "old", isReady)); after != before || before == "" {
@@ -200,15 +192,8 @@ func TestEndToEndGarbage(t *testing.T) {
 	const exited = runtimeapi.ContainerState_CONTAINER_EXITED
 	dead := func(n *node, name string, want int) {
 		n.t.Helper()
-		n.await(fmt.Sprint(want, " dead containers"), func() error {
-			uid := ""
-			if name != "" {
-				uid = string(n.pod(name).UID)
-			}
-			if got := n.listed(uid, exited); got != want {
-				return fmt.Errorf("%d", got)
-			}
-			return nil
+		e2etest.Eventually(n.t, fmt.Sprint(want, " dead containers"), func() bool {
+			return n.listed(string(n.pod(name).UID), exited) == want // all, where there is no such pod
 		})
 	}
 	for name, tt := range map[string]struct {
@@ -252,12 +237,9 @@ func TestEndToEndGarbage(t *testing.T) {
 				n.apply(newPod("user", shell("c", forever)))
 				n.awaitReady("user")
 				n.remove("user")
-				n.await("the image to go", func() error {
+				e2etest.Eventually(n.t, "the image is gone", func() bool {
 					image, err := n.cri.ImageStatus(n.t.Context(), nodebox.ImageBusybox)
-					if image != nil {
-						return fmt.Errorf("%v", image.GetId())
-					}
-					return err
+					return image == nil && err == nil
 				})
 				image, err := n.cri.ImageStatus(n.t.Context(), nodebox.ImagePause)
 				if image == nil || err != nil {

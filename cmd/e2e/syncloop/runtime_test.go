@@ -23,8 +23,7 @@ import (
 func TestEndToEndRestarts(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, 20)
-	foreign, err := n.box.RunPods(t.Context(), nodebox.Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning})
-	e2etest.Must(t, err)
+	foreign := n.box.RunPods(t, nodebox.Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning})
 	names := []string{"a", "b", "unwanted"}
 	for _, name := range names {
 		n.apply(newPod(name, shell("c", forever)))

@@ -21,7 +21,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
 	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
@@ -30,6 +29,8 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
+
+func TestMain(m *testing.M) { nodebox.Main(m) }
 
 const (
 	e2eNode   = "e2e"
@@ -54,7 +55,7 @@ type node struct {
 // call. After the test all that is left of it is removed, and looked for.
 func newNode(t *testing.T, faster float64) *node {
 	t.Helper()
-	n := &node{t: t, box: e2etest.StartContainerd(t, nodebox.Options{Network: true})}
+	n := &node{t: t, box: nodebox.Start(t, nodebox.Options{Network: true})}
 	dir := t.TempDir()
 	kubelet, _, err := syncloop.LoadKubelet("", map[string][]string{"cgroup-root": {filepath.Base(n.box.Dir())}})
 	e2etest.Must(t, err)
@@ -170,17 +171,7 @@ func (n *node) stop() {
 // await polls until check finds nothing to complain of.
 func (n *node) await(what string, check func() error) {
 	n.t.Helper()
-	deadline := time.Now().Add(e2ePatience)
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			n.t.Fatalf("waiting for %s: %v", what, err)
-		}
-		time.Sleep(20 * time.Millisecond) // between two looks at real processes, which no clock of ours moves
-	}
+	e2etest.Await(n.t, what, check)
 }
 
 // sub runs a part of the test as a subtest.
@@ -209,17 +200,10 @@ func (n *node) write(dir, name string, data []byte) {
 }
 
 // podsOf reads the pods of a file in testdata, with values for some of its variables: ${NAME}, value, and so on.
-func podsOf(t *testing.T, file string, values ...string) (pods []*v1.Pod) {
+func podsOf(t *testing.T, file string, values ...string) []*v1.Pod {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("testdata", file))
-	e2etest.Must(t, err)
 	values = append(values, "${BUSYBOX}", nodebox.ImageBusybox, "${FOREVER}", forever, "${NODE}", e2eNode)
-	for doc := range strings.SplitSeq(strings.NewReplacer(values...).Replace(string(data)), "\n---\n") {
-		p := &v1.Pod{}
-		e2etest.Must(t, yaml.UnmarshalStrict([]byte(doc), p))
-		pods = append(pods, p)
-	}
-	return pods
+	return e2etest.Documents[v1.Pod](t, file, values...)
 }
 
 // remove removes a pod's manifest.

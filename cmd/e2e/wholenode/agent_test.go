@@ -4,8 +4,6 @@ package wholenode
 
 import (
 	"fmt"
-	"io"
-	"net/http"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -38,18 +36,15 @@ func runAgent(t *testing.T, n e2etest.Node) {
 	// What the tests before have left in the journal, such as a canary's attempts, would count for a minute.
 	n.Sh(t, "journalctl --rotate --vacuum-size=1")
 	shipped := e2etest.Read(t, "../../../deploy/systemd/kdiag-agent.service")
-	n.Write(t, "etc/systemd/system/kdiag-agent.service", string(shipped))
+	n.Write(t, "etc/systemd/system/kdiag-agent.service", shipped)
 	port := strconv.Itoa(e2etest.FreePort(t))
 	n.Write(t, "etc/systemd/system/kdiag-agent.service.d/often.conf", strings.ReplaceAll(unit, "%PORT", port))
 	n.Sh(t, "systemctl daemon-reload && systemctl enable --now kdiag-agent")
 	n.Await(t, "systemctl status kdiag-agent | grep -E 'Status: \"(HEALTHY|DEGRADED)'")
 	get := func(path string) string { // a box shares the network
-		resp, err := http.Get("http://127.0.0.1:" + port + path)
+		_, text, err := e2etest.Get(t.Context(), "http://127.0.0.1:"+port+path, "")
 		e2etest.Must(t, err)
-		defer resp.Body.Close()
-		text, err := io.ReadAll(resp.Body)
-		e2etest.Must(t, err)
-		return string(text)
+		return text
 	}
 	if report := get("/report"); strings.Contains(report, "not permitted") || strings.Contains(report, "permission") {
 		t.Errorf("the unit forbids what the agent looks at:\n%s", report)

@@ -20,6 +20,8 @@ import (
 	"github.com/kdiag/kdiag/crictl"
 )
 
+func TestMain(m *testing.M) { nodebox.Main(m) }
+
 // The secrets that tests plant where a bundle must not have them from.
 const (
 	inNetwork     = "n3tw0rk-Passw0rd-4711"
@@ -34,8 +36,7 @@ const (
 // openBundle opens an archive and returns the text of its files by path.
 func openBundle(t *testing.T, path string) (*bundle.Bundle, map[string]string) {
 	t.Helper()
-	archive := e2etest.Read(t, path)
-	return e2etest.OpenBundle(t, archive)
+	return e2etest.OpenBundle(t, e2etest.Read(t, path))
 }
 
 // holdsNone fails the test where a file of an archive holds a secret, as it is or encoded.
@@ -64,8 +65,8 @@ func why(b *bundle.Bundle, what string) string {
 // TestEndToEndBundle packs the evidence of a real containerd with a stopped shim and a pending update. The verdict out
 // of the archive must be the one in it.
 func TestEndToEndBundle(t *testing.T) {
-	c := e2etest.StartContainerd(t, nodebox.Options{Network: true})
-	pods := e2etest.RunPods(t, c, nodebox.Pods{Count: 3, Containers: 1, State: crictl.ContainerRunning})
+	c := nodebox.Start(t, nodebox.Options{Network: true})
+	pods := c.RunPods(t, nodebox.Pods{Count: 3, Containers: 1, State: crictl.ContainerRunning})
 	network := filepath.Join(c.Dir(), "cni/net.d")
 	secret := filepath.Join(t.TempDir(), "shadow")
 	e2etest.Must(t, os.WriteFile(secret, []byte(inLink), 0o600))
@@ -132,10 +133,7 @@ func TestEndToEndBundle(t *testing.T) {
 // packNode packs a whole node, with systemd, a journal and a kubelet.
 func packNode(t *testing.T, n e2etest.Node) {
 	const kubelet, runtime = "var/lib/kubelet/config.yaml", "etc/containerd/config.toml"
-	read := func(name string) string {
-		text := e2etest.Read(t, filepath.Join(n.Box.Root(), name))
-		return string(text)
-	}
+	read := func(name string) string { return e2etest.Read(t, filepath.Join(n.Box.Root(), name)) }
 	before := read(runtime)
 	n.Write(t, kubelet, read(kubelet)+"staticPodURLHeader: {Authorization: [\"Bearer "+inKubelet+"\"]}\n")
 	n.Write(t, runtime, "imports = [\n  \"/etc/containerd/conf.d/*.toml\",\n]\n"+before)

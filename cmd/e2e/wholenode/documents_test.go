@@ -37,12 +37,12 @@ func documented(t *testing.T) (all []string) {
 	e2etest.Must(t, err)
 	for _, path := range append(files, "../../../README.md", "../../../CONTRIBUTING.md", "../../../CHANGELOG.md") {
 		text := e2etest.Read(t, path)
-		lines := inText.FindAllSubmatch(text, -1)
-		for _, block := range fenced.FindAllSubmatch(text, -1) {
-			lines = append(lines, inShell.FindAllSubmatch(block[1], -1)...)
+		lines := inText.FindAllStringSubmatch(text, -1)
+		for _, block := range fenced.FindAllStringSubmatch(text, -1) {
+			lines = append(lines, inShell.FindAllStringSubmatch(block[1], -1)...)
 		}
 		for _, m := range lines {
-			line, _, _ := strings.Cut(string(m[1]), " > ")
+			line, _, _ := strings.Cut(m[1], " > ")
 			args := strings.Fields(brackets.Replace(line))
 			cmd, rest, err := app.Root(cli.Env{}).Find(args)
 			if err != nil || slices.Contains(elsewhere, args[0]) || slices.Contains(args, "--simulate") ||

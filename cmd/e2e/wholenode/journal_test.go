@@ -56,7 +56,7 @@ func TestEndToEndJournal(t *testing.T) {
 	logs := filepath.Join(n.Box.Root(), "var", "log", "journal")
 	n.Write(t, "usr/local/bin/replay", replay)
 	n.Write(t, "etc/systemd/system/kubelet.service", replayUnit)
-	e2etest.Must(t, n.Box.Boot(t.Context()))
+	n.Box.Boot(t)
 	t.Run("stacks", func(t *testing.T) { stacksInJournal(t, n) })
 	ask := func() *journal.Report {
 		o := e2etest.Outcome{Stdout: n.Sh(t, "kdiag journal -o json || true")}

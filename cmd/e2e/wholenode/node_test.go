@@ -38,7 +38,7 @@ func badConfig(t *testing.T, n e2etest.Node) {
 // does at SIGABRT.
 func watchdogEnds(t *testing.T, n e2etest.Node) {
 	dump := e2etest.Read(t, "../../../checks/stacks/testdata/dumps/kubelet-pleg.txt")
-	n.Write(t, "root/dump", "SIGABRT: abort\nPC=0x47c6e1 m=0 sigcode=0\n\n"+string(dump))
+	n.Write(t, "root/dump", "SIGABRT: abort\nPC=0x47c6e1 m=0 sigcode=0\n\n"+dump)
 	n.Write(t, "etc/systemd/system/kubelet.service.d/watchdog.conf", `[Unit]
 StartLimitIntervalSec=0
 [Service]
