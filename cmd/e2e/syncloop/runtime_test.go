@@ -46,17 +46,6 @@ func TestEndToEndRestarts(t *testing.T) {
 	n.apply(newPod("late", shell("c", forever)))
 	n.awaitReady("late")
 
-	n.stop()
-	n.cfg.Kubelet.MaxPods = 1
-	n.start()
-	for _, name := range []string{"b", "late"} {
-		n.awaitPod("a pod that runs and is not admitted any more to be ended", name, func(p *v1.Pod) bool {
-			return p.Status.Reason == "OutOfpods" && len(n.running(name)) == 0
-		})
-	}
-	names = names[:1]
-	delete(before, "b")
-	n.unchanged("the restart with --max-pods 1", names, before)
 	got, err := n.cri.ContainerStatus(t.Context(), foreign[0].Containers[0].ID)
 	if err != nil || got.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		t.Errorf("the container of another is %v, %v", got, err)
