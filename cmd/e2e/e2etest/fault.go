@@ -5,6 +5,7 @@ package e2etest
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -65,8 +66,8 @@ type Want struct {
 	Child    string          // where one child of kdiag's waits, however often kdiag has looked
 }
 
-// CheckFile is Check for the faults of a file in testdata. What makes one, and undoes it, is a command of a shell, or the
-// maker of its name. A Place has values for the variables of all files, such as ${DIR}, to which values are added.
+// CheckFile is Check for the faults of a file in testdata. A command of a shell makes one, and another undoes it, or
+// the maker of its name does. A Place has values for variables of all files, such as ${DIR}; values are added to them.
 func (p Place) CheckFile(t *testing.T, file string, makers map[string]Maker, values ...string) {
 	t.Helper()
 	rows := Documents[[]struct {
@@ -83,6 +84,10 @@ func (p Place) CheckFile(t *testing.T, file string, makers map[string]Maker, val
 			made = p.Shell(row.Make, row.Undo)
 		}
 		faults = append(faults, Fault{row.Name, made, row.Want})
+		delete(makers, row.Name)
+	}
+	if len(makers) > 0 {
+		t.Fatalf("%s has no rows for %v", file, slices.Sorted(maps.Keys(makers)))
 	}
 	p.Check(t, faults)
 }

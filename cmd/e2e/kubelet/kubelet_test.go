@@ -141,7 +141,8 @@ func start(t *testing.T, scheme, program string, args ...string) *run {
 // pods are the pods of testdata/pods.yaml.
 func (r *run) pods(t *testing.T) (pods []*v1.Pod) {
 	t.Helper()
-	pods = e2etest.Documents[v1.Pod](t, "pods.yaml", "${DIR}", r.dir, "${FOREVER}", "trap 'exit 0' TERM; sleep 1000000 & wait")
+	const forever = "trap 'exit 0' TERM; sleep 1000000 & wait"
+	pods = e2etest.Documents[v1.Pod](t, "pods.yaml", "${DIR}", r.dir, "${FOREVER}", forever)
 	for _, p := range pods {
 		p.APIVersion, p.Kind, p.Namespace = "v1", "Pod", "shop"
 		if p.Spec.TerminationGracePeriodSeconds == nil {

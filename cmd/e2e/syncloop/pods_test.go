@@ -17,8 +17,8 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 )
 
-// 12 manifests come up; one is deleted, one gets another image. How one that is edited fares is compared with a kubelet's
-// record, in cmd/e2e/kubelet.
+// 12 manifests come up; one is deleted, one gets another image. How one that is edited fares is compared with a
+// kubelet's record, in cmd/e2e/kubelet.
 func TestEndToEndPods(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, 20)
