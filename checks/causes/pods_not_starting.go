@@ -230,7 +230,14 @@ var errorSources = []errorSource{
 		"for the automount of", "grep ' autofs ' /proc/self/mounts; systemctl status --no-pager autofs '*.automount'",
 		"Find the automount and the daemon that should serve it: start that, or unmount it (umount -l)",
 	},
-	{"one of the node's own", "ip -br addr", "Find the interface with the pod's address: take it away, or move the range of the pods"},
+	{
+		"one of the node's own", "ip -br addr",
+		"Find the interface with the pod's address: take it away, or move the range of the pods",
+	},
+	{
+		"(ARP)", "ip neigh; bridge link",
+		"See whether the host's end of the pod's interface pair is there and attached; a new pod gets a new pair",
+	},
 	{
 		"received nothing of a part", "ss -tnpi state established | grep -A 1 containerd",
 		"Find the connection to the registry: a proxy or a firewall that holds it up; crictl pull tries it anew",

@@ -337,9 +337,8 @@ func addWanted(f *Facts, pods map[string]listedPod, trouble map[string]PodTroubl
 			trouble[name] = PodTrouble{Pod: w.Pod, Stage: NoSandbox, Since: *since, Words: words, Own: words != ""}
 		case w.Phase == "Pending" && p.ready && p.made.Before(before) && stalledPull(f) != "":
 			trouble[name] = PodTrouble{Pod: w.Pod, Stage: NoContainer, Since: p.made, Words: stalledPull(f), Own: true}
-		case w.Taken != "" && p.ready && p.made.Before(before):
-			words := "its address " + w.Taken + " is also one of the node's own"
-			trouble[name] = PodTrouble{Pod: w.Pod, Stage: Unreachable, Since: p.made, Words: words, Own: true}
+		case w.Unreachable != "" && w.Phase == "Running" && p.ready && p.made.Before(before):
+			trouble[name] = PodTrouble{Pod: w.Pod, Stage: Unreachable, Since: p.made, Words: w.Unreachable, Own: true}
 		case w.Phase == "Pending" && w.Hooked != "" && hookRuns(f, w, before):
 			trouble[name] = PodTrouble{Pod: w.Pod, Stage: InHook, Since: p.newest}
 		}

@@ -36,8 +36,8 @@ type Pod struct {
 	Restarts int    `json:",omitempty"`
 	// Message is what the kubelet says of that container's waiting, other than for its next start; empty for nothing.
 	Message string `json:",omitempty"`
-	// Taken is an address of it that is also the node's own, so that nothing on the node reaches it; empty for none.
-	Taken string `json:",omitempty"`
+	// Unreachable is why nothing on the node reaches an address of it, as a clause; empty where that is not known.
+	Unreachable string `json:",omitempty"`
 }
 
 // A containerStatus holds the fields that kdiag uses of a ContainerStatus.
@@ -108,23 +108,30 @@ func AskPods(ctx context.Context, root string, s Settings, given Credentials, ap
 	if err != nil {
 		return nil, fmt.Errorf("%s: %s", c.base, reasonUnanswered(err))
 	}
-	return parsePods(r.body, localAddresses(root))
+	return parsePods(r.body, unreachable(root))
 }
 
-// localAddresses returns the IPv4 addresses of the node's interfaces, none where they may not be read. The kernel lists
-// each below the table of local routes as "|-- ADDRESS" and, in the next line, "/32 host LOCAL".
-func localAddresses(root string) map[string]bool {
-	table, _ := os.ReadFile(filepath.Join(root, "proc/1/net/fib_trie"))
-	all, last := map[string]bool{}, ""
-	for line := range strings.Lines(string(table)) {
+// unreachable returns why nothing on the node reaches an IPv4 address, by address, as far as the kernel says: it lists
+// each address of the node's own below the table of local routes as "|-- ADDRESS" and, in the next line, "/32 host
+// LOCAL", and a neighbour that did not answer with the flags 0x0 (proc_net_arp(5)).
+func unreachable(root string) map[string]string {
+	own, _ := os.ReadFile(filepath.Join(root, "proc/1/net/fib_trie"))
+	neighbours, _ := os.ReadFile(filepath.Join(root, "proc/1/net/arp"))
+	why, last := map[string]string{}, ""
+	for line := range strings.Lines(string(neighbours)) {
+		if f := strings.Fields(line); len(f) == 6 && f[2] == "0x0" {
+			why[f[0]] = oneLine("nobody on " + f[5] + " answers for its address " + f[0] + " (ARP)")
+		}
+	}
+	for line := range strings.Lines(string(own)) {
 		line = strings.TrimSpace(line)
 		if address, found := strings.CutPrefix(line, "|-- "); found {
 			last = address
 		} else if line == "/32 host LOCAL" {
-			all[last] = true
+			why[last] = oneLine("its address " + last + " is also one of the node's own")
 		}
 	}
-	return all
+	return why
 }
 
 // readContainers sets what Pod has of its containers.
@@ -147,9 +154,9 @@ func (p *Pod) readContainers(all []containerStatus) {
 	}
 }
 
-// parsePods reads a PodList, of which nothing but names, phases, times and the states of containers is kept. The local
-// addresses are those of the node.
-func parsePods(data []byte, local map[string]bool) ([]Pod, error) {
+// parsePods reads a PodList, of which nothing but names, phases, times and the states of containers is kept. Unreachable
+// has why addresses cannot be reached.
+func parsePods(data []byte, unreachable map[string]string) ([]Pod, error) {
 	var list struct {
 		Kind  string
 		Items []struct {
@@ -211,8 +218,8 @@ func parsePods(data []byte, local map[string]bool) ([]Pod, error) {
 			p.readContainers(status.ContainerStatuses)
 		}
 		for _, ip := range status.PodIPs {
-			if !list.Items[i].Spec.HostNetwork && local[ip.IP] {
-				p.Taken = ip.IP
+			if !list.Items[i].Spec.HostNetwork {
+				p.Unreachable = cmp.Or(p.Unreachable, unreachable[ip.IP])
 			}
 		}
 		pods = append(pods, p)

@@ -193,9 +193,13 @@ func TestParsePods(t *testing.T) {
 	h := testkit.NewTree(t)
 	h.Write("proc/1/net/fib_trie", "Local:\n  +-- 10.1.0.0/24 2 0 2\n     |-- 10.1.0.0\n        /24 link UNICAST\n"+
 		"     |-- 10.1.0.8\n        /32 host LOCAL\n     |-- 10.1.0.255\n        /32 link BROADCAST\n")
+	h.Write("proc/1/net/arp", "IP address       HW type     Flags       HW address            Mask     Device\n"+
+		"10.1.0.7         0x1         0x2         36:dc:c2:b0:5f:ab     *        cni0\n"+
+		"10.1.0.9         0x1         0x0         00:00:00:00:00:00     *        cni0\n")
 	pods, err := parsePods([]byte(`{"kind":"PodList","items":[`+hooked+`,`+
 		strings.ReplaceAll(hooked, "postStart", "preStop")+`,`+fails+`,`+taken+`,`+
-		strings.Replace(taken, "{}", `{"hostNetwork":true}`, 1)+`]}`), localAddresses(h.Root))
+		strings.Replace(taken, "{}", `{"hostNetwork":true}`, 1)+`,`+
+		strings.Replace(taken, "0.8", "0.9", 1)+`]}`), unreachable(h.Root))
 	must(t, err)
 	equal(t, "c", pods[0].Hooked)
 	equal(t, "", pods[1].Hooked)
@@ -204,6 +208,7 @@ func TestParsePods(t *testing.T) {
 		Phase: "Running", Unready: &unready, Restarted: &ended, Restarts: 7,
 		State: "c: CrashLoopBackOff after exit code 137 (OOMKilled)",
 	}, pods[2])
-	equal(t, "10.1.0.8", pods[3].Taken)
-	equal(t, "", pods[4].Taken)
+	equal(t, "its address 10.1.0.8 is also one of the node's own", pods[3].Unreachable)
+	equal(t, "", pods[4].Unreachable)
+	equal(t, "nobody on cni0 answers for its address 10.1.0.9 (ARP)", pods[5].Unreachable)
 }
