@@ -2,6 +2,7 @@ package causes
 
 import (
 	"cmp"
+	"path"
 	"slices"
 	"strings"
 
@@ -46,6 +47,9 @@ func recognisePodsNotStarting(f *facts.Facts) *Finding {
 	if ping := f.Seen.Health.Value.Ping; ping != nil && strings.Contains(ping.Err, noLocalPort) {
 		x = withoutPort(x, textf("%s: %s", facts.Clean(ping.URL), facts.Clean(ping.Err)))
 	}
+	if n := f.Seen.CNI.Value; n.MountsStay && !f.Target.OtherEndpoint {
+		x = withMountsThatStay(f, x)
+	}
 	failed := canaryFails(f, "RunPodSandbox", "CreateContainer", "StartContainer")
 	if failed == nil {
 		return x
@@ -75,6 +79,24 @@ func withoutPort(x *Finding, line string) *Finding {
 	}
 	x.Evidence.For = append(x.Evidence.For, line)
 	return x
+}
+
+// withMountsThatStay returns the finding that volumes do not reach the runtime, with the evidence of another one.
+func withMountsThatStay(f *facts.Facts, other *Finding) *Finding {
+	var e checks.Evidence
+	Addf(&e.For, "its mount namespace is another than the runtime's, and passes no mount of %s on to it",
+		facts.Clean(cmp.Or(f.Seen.Settings.Value.RootDir, "its folder")))
+	if other != nil {
+		e.For = append(e.For, other.Evidence.For...)
+	}
+	x := newFinding(checks.Warning, checks.Strong, besides(f, "the volumes that the kubelet mounts are empty in containers: "+
+		"it is in a mount namespace of its own")[0], e, *facts.KubeletSubject(f))
+	return x.advise(func(s *Steps, _ string) {
+		s.lookIf(facts.Safe(f.Target.KubeletUnit), "systemctl cat "+f.Target.KubeletUnit+
+			" | grep -nE 'Private|Protect|Mount|Read|Bind|Inaccessible|TemporaryFileSystem'",
+			"Find the setting that gives it mounts of its own, remove it, restart it, and delete the pods with volumes")
+		s.Look("lsns -t mnt", "See the mount namespaces, and the first process in each")
+	})
 }
 
 // Who holds the local ports.
@@ -262,6 +284,10 @@ func adviseTroubled(f *facts.Facts, s *Steps, pods []facts.PodTrouble, words str
 		case facts.NoManifest:
 			folder := f.Seen.Settings.Value.NoManifests
 			s.lookIf(facts.SafePath.MatchString(folder), "ls -ld "+folder+"*", "Find the folder: it may have another name")
+		case facts.TwoManifests:
+			folder := path.Dir(f.Seen.Settings.Value.Twins[0].Files[0])
+			s.lookIf(facts.SafePath.MatchString(folder), "ls -lA "+folder,
+				"Move the file that is not wanted out of the folder: the kubelet reads all of them, backups too")
 		case facts.Rejected:
 			*s = (*s)[:len(*s)-1]
 			s.restartKubelet(f, "Once that is put right: the kubelet does not try a rejected pod again")

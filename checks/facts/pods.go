@@ -63,6 +63,7 @@ const (
 	InHook       Stage = "runs, and its postStart hook has not returned"
 	Rejected     Stage = "was rejected by the kubelet"
 	NoManifest   Stage = "was stopped: its manifest is gone, and so is the folder"
+	TwoManifests Stage = "has two manifests"
 	NotExecuted  Stage = "ends as it starts"
 	Fails        Stage = "restarts, or fails its probes,"
 )
@@ -176,7 +177,7 @@ func derivePods(f *Facts) {
 	}
 	errs, created, fails := podErrors(f), neverStarted(f), failing(f)
 	if len(errs) == 0 && len(created) == 0 && len(fails) == 0 && len(f.Unexecutable) == 0 && len(f.Seen.Pods.Value) == 0 &&
-		f.Seen.Settings.Value.NoManifests == "" && Logged(f, signature.PluginMissing) == nil {
+		f.Seen.Settings.Value.NoManifests == "" && len(f.Seen.Settings.Value.Twins) == 0 && Logged(f, signature.PluginMissing) == nil {
 		return
 	}
 	pods, ids := listedPods(f)
@@ -209,6 +210,7 @@ func derivePods(f *Facts) {
 	}
 	addWanted(f, pods, trouble)
 	addRemoved(f, trouble)
+	addTwins(f, trouble)
 	for _, u := range f.Unexecutable {
 		trouble[u.Pod.Namespace+"/"+u.Pod.Name] = PodTrouble{
 			Pod: u.Pod, Stage: NotExecuted, Since: u.Since, Words: u.Words, Own: true,

@@ -23,6 +23,8 @@ const (
 	recent       = 10 * time.Minute // age of a container that was started again
 	// A probe is made each 10 s by default. One that fails more seldom than each half a minute is late now and then.
 	probePause = 30 * time.Second
+	// A pod that is not ready since so long after its sandbox was made has been ready before.
+	wasReady = 30 * time.Second
 )
 
 var (
@@ -38,8 +40,9 @@ type workload struct {
 	owner     crictl.Owner
 }
 
-// failing returns the pods that restart in their sandbox or fail their probes, by their names, where they belong to at
-// least three workloads and to half of those that have run on the node for a while. Pods of Jobs do not count.
+// failing returns the pods that restart in their sandbox, fail their probes or are ready no more, by their names, where
+// they belong to at least three workloads and to half of those that have run on the node for a while. Pods of Jobs do
+// not count.
 func failing(f *Facts) map[string]PodTrouble {
 	trouble := map[string]PodTrouble{}
 	if !f.Calls.BothLists {
@@ -49,14 +52,16 @@ func failing(f *Facts) map[string]PodTrouble {
 	restarted := restarts(f)
 	all, some := map[workload]bool{}, map[workload]bool{}
 	for _, s := range sandboxesOf(f) {
-		if s.State != crictl.SandboxReady || f.Now.Sub(s.Created()) < longRun || s.Owner.Kind == "Job" ||
-			s.Owner.Kind == "CronJob" || goes(f, s.Pod.UID) {
+		lost, ready := readiness(f, &s)
+		young := f.Now.Sub(s.Created()) < longRun && lost.IsZero() && !ready
+		if s.State != crictl.SandboxReady || young || s.Owner.Kind == "Job" || s.Owner.Kind == "CronJob" ||
+			goes(f, s.Pod.UID) {
 			continue
 		}
 		w := workload{s.Pod.Namespace, cmp.Or(s.Owner, crictl.Owner{Name: generated.ReplaceAllString(s.Pod.Name, "")})}
 		all[w] = true
 		name, t := s.Pod.Namespace+"/"+s.Pod.Name, PodTrouble{Pod: *s.Pod, Stage: Fails}
-		t.Since = restarted[s.ID]
+		t.Since = later(restarted[s.ID], lost)
 		if i := slices.IndexFunc(probes, func(p journal.SubjectCount) bool { return p.ID == name }); i >= 0 {
 			// Of several lines klog has the first mark, and journald the others in other records.
 			t.Words = strings.TrimPrefix(quotedPart.ReplaceAllString(errorOf(probes[i].Error), ""), "<")
@@ -74,6 +79,21 @@ func failing(f *Facts) map[string]PodTrouble {
 	}
 	f.Pods.Failing, f.Pods.Workloads = len(some), len(all)
 	return trouble
+}
+
+// readiness returns since when the pod of a sandbox is not ready, for a minute at least, though it has been; zero if that
+// is not so, or not known. It reports whether the kubelet has it as ready now.
+func readiness(f *Facts, s *crictl.PodSandbox) (lost time.Time, ready bool) {
+	for _, w := range f.Seen.Pods.Value {
+		switch {
+		case w.UID != s.Pod.UID || w.Phase != "Running":
+		case w.Unready == nil:
+			return lost, true
+		case f.Now.Sub(*w.Unready) >= troubleAge && w.Unready.Sub(s.Created()) >= wasReady:
+			return *w.Unready, false
+		}
+	}
+	return lost, false
 }
 
 // ProbeWords returns what the last failed probe of a pod said, without its command; empty where none failed of late.

@@ -64,6 +64,31 @@ func addRemoved(f *Facts, trouble map[string]PodTrouble) {
 	}
 }
 
+// addTwins adds the static pods that two manifests define, and that do not run or were made anew of late: the kubelet
+// takes the one or the other.
+func addTwins(f *Facts, trouble map[string]PodTrouble) {
+	before := f.Now.Add(-attachTime)
+	for _, t := range f.Seen.Settings.Value.Twins {
+		pod := crictl.Pod{Namespace: t.Namespace, Name: t.Name}
+		i := slices.IndexFunc(f.Seen.Pods.Value, func(w kubelet.Pod) bool {
+			return w.Namespace == pod.Namespace && w.Name == pod.Name
+		})
+		if !f.Seen.Pods.OK || t.Since.After(before) {
+			continue
+		}
+		if i >= 0 {
+			w := f.Seen.Pods.Value[i]
+			if w.Phase == "Running" && w.Unready == nil && w.Started != nil && w.Started.Before(before) {
+				continue
+			}
+			pod = w.Pod
+		}
+		trouble[pod.Namespace+"/"+pod.Name] = PodTrouble{
+			Pod: pod, Stage: TwoManifests, Since: t.Since, Words: t.Files[0] + " and " + t.Files[1] + " both define it", Own: true,
+		}
+	}
+}
+
 // automountWords says what the kubelet waits for where an automount holds up one of its threads; else empty.
 func automountWords(f *Facts) string {
 	for _, t := range f.Seen.Tasks.Value.Blocked {

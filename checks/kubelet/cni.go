@@ -14,7 +14,6 @@ import (
 	"github.com/containernetworking/cni/libcni"
 
 	"github.com/kdiag/kdiag/crictl"
-	"github.com/kdiag/kdiag/crictl/proc"
 	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
 
@@ -44,11 +43,11 @@ func pluginDirs() []string {
 // .conflist or .json the first by name, and if that one is broken none (go-cni's loadFromConfDir; CRI-O passes over
 // broken files, as setup says). The folders are those that the runtime has configured. Where it reports none, the
 // folder of the configuration is the first of the well-known ones that holds a file, those of plugins are all
-// well-known ones that exist, and where none does, no plugin is called missing. The pid is the kubelet's.
-func ReadCNI(ctx context.Context, root string, setup crictl.RuntimeConfig, pid int) (CNI, error) {
+// well-known ones that exist, and where none does, no plugin is called missing.
+func ReadCNI(ctx context.Context, root string, setup crictl.RuntimeConfig, s Settings) (CNI, error) {
 	host := crictl.SeenBy(root, setup.PID)
 	c := CNI{ConfDir: usualConfDir, BinDirs: setup.BinDirs, Configured: len(setup.BinDirs) > 0}
-	c.Apart = apart(root, setup.PID, pid)
+	c.Apart, c.MountsStay = apart(root, setup.PID, s.PID), mountsStay(root, setup.PID, s)
 	c.lookFor(host, setup.Plugins)
 	c.Programs = missingPrograms(host, root, setup)
 	for _, dir := range setup.Folders {
@@ -103,20 +102,6 @@ func ReadCNI(ctx context.Context, root string, setup crictl.RuntimeConfig, pid i
 		c.IPv6Off = rangeV6.Match(list.Bytes) && setup.PID > 0 && lacksIPv6(root, setup.PID)
 	}
 	return c, ctx.Err()
-}
-
-// apart returns which of the two daemons is in a network namespace of its own; empty for none.
-func apart(root string, runtime, kubelet int) string {
-	node, one, other := proc.Dir(root, 1), proc.Dir(root, runtime), proc.Dir(root, kubelet)
-	switch {
-	case runtime == 0 || kubelet == 0 || !proc.Apart(one, other, "net"):
-		return ""
-	case proc.Apart(one, node, "net") && !proc.Apart(other, node, "net"):
-		return "runtime"
-	case proc.Apart(other, node, "net") && !proc.Apart(one, node, "net"):
-		return "kubelet"
-	}
-	return ""
 }
 
 // resultsDir is where CNI's library keeps the result of each sandbox's ADD until its DEL (libcni's CacheDir), in files

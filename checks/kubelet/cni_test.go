@@ -1,6 +1,8 @@
 package kubelet
 
 import (
+	"fmt"
+	"strconv"
 	"testing"
 
 	"github.com/kdiag/kdiag/crictl"
@@ -99,12 +101,45 @@ func TestReadCNI(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			h := testkit.NewTree(t)
 			h.Write(tc.files...)
-			got, err := ReadCNI(t.Context(), h.Root, tc.setup, 56)
+			got, err := ReadCNI(t.Context(), h.Root, tc.setup, Settings{PID: 56})
 			must(t, err)
 			if tc.want.ConfDir == "" {
 				tc.want.ConfDir = "/etc/cni/net.d"
 			}
 			equal(t, tc.want, got)
 		})
+	}
+}
+
+// TestApart compares the namespaces of the runtime (55), the kubelet (56) and the node's first process.
+func TestApart(t *testing.T) {
+	const mount = "25 1 8:1 / / rw,relatime %s - ext4 /dev/sda1 rw\n"
+	const below = "36 25 0:30 / /var/lib/kubelet rw %s - tmpfs tmpfs rw\n"
+	for _, tc := range []struct {
+		name                 string
+		node, runtime, other string // network namespaces
+		mounts               string // of the kubelet
+		apart                string
+		stay                 bool
+	}{
+		{"all in one", "1", "1", "1", "", "", false},
+		{"the runtime alone", "1", "2", "1", "", "runtime", false},
+		{"the kubelet alone", "1", "1", "2", "", "kubelet", false},
+		{"a node in a container, seen from outside", "1", "2", "2", "", "", false},
+		{"a unit with PrivateTmp", "1", "1", "1", fmt.Sprintf(mount, "master:1"), "", true},
+		{"a kubelet in a container", "1", "1", "1", fmt.Sprintf(mount, "master:1") + fmt.Sprintf(below, "shared:1"), "", false},
+		{"a group of its own", "1", "1", "1", fmt.Sprintf(mount, "shared:9 master:1"), "", true},
+	} {
+		h := testkit.NewTree(t)
+		for pid, ns := range map[string]string{"1": tc.node, "55": tc.runtime, "56": tc.other} {
+			h.Link("proc/"+pid+"/ns/net", "net:["+ns+"]")
+		}
+		h.Link("proc/55/ns/mnt", "mnt:[0]")
+		h.Link("proc/56/ns/mnt", "mnt:["+strconv.Itoa(min(1, len(tc.mounts)))+"]")
+		h.Write("proc/55/mountinfo", fmt.Sprintf(mount, "shared:1"), "proc/56/mountinfo", tc.mounts)
+		got, err := ReadCNI(t.Context(), h.Root, crictl.RuntimeConfig{PID: 55}, Settings{PID: 56, RootDir: "/var/lib/kubelet"})
+		must(t, err)
+		testkit.Equal(t, tc.name, tc.apart, got.Apart)
+		testkit.Equal(t, tc.name, tc.stay, got.MountsStay)
 	}
 }

@@ -34,6 +34,7 @@ type Settings struct {
 	Kubeconfig      string // path; empty for a standalone kubelet
 	KubeconfigGone  bool   // there is no such file, and none to bootstrap from
 	NoManifests     string // staticPodPath, where it is not there; else empty
+	Twins           []Twin // in staticPodPath
 	CertDir         string
 	TLSCertFile     string // serving certificate; empty for one in CertDir
 	RotateClient    bool
@@ -49,6 +50,13 @@ type Setting struct {
 	Name  string
 	Value string
 	Harm  string // one sentence
+}
+
+// A Twin is a static pod that two files define. The kubelet runs the one or the other.
+type Twin struct {
+	Namespace, Name string // as the API server has it, with the node's name at its end
+	Files           [2]string
+	Since           time.Time // when the newer of the files was changed last
 }
 
 // A Difference is a setting whose value in use is not the configured one.
@@ -188,6 +196,8 @@ type CNI struct {
 	// Apart is the daemon, "kubelet" or "runtime", that is in another network namespace than the other one and the node's
 	// first process; empty for none.
 	Apart string `json:",omitempty"`
+	// MountsStay is set where what the kubelet mounts does not reach the runtime.
+	MountsStay bool `json:",omitempty"`
 
 	Configured bool     // the folders are the runtime's own, as it reports them
 	Programs   []string // shim and OCI runtime of the runtime's default handler, where they are not there

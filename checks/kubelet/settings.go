@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 
+	"sigs.k8s.io/yaml"
+
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/kubeletconfig"
 	"github.com/kdiag/kdiag/crictl/proc"
@@ -47,6 +49,9 @@ func ReadSettings(ctx context.Context, root string, pid int) (Settings, error) {
 	s.KubeconfigGone = s.Kubeconfig != "" && isAbsent(all, s.Kubeconfig) &&
 		(bootstrap == "" || isAbsent(all, bootstrap))
 	s.NodeName = nodeName(all, &s, cmp.Or(kubeletconfig.Last(flags, "hostname-override"), hostName(root, pid)))
+	if read.StaticPodPath != "" {
+		s.Twins = twins(all, read.StaticPodPath, s.NodeName)
+	}
 	switch {
 	case hasRancherEviction(&s):
 		s.Own = "evictionHard names imagefs.available and nodefs.available alone, " +
@@ -60,6 +65,45 @@ func ReadSettings(ctx context.Context, root string, pid int) (Settings, error) {
 		return s, fmt.Errorf("reading the kubelet's configuration: %s", strings.Join(s.Problems, "; "))
 	}
 	return s, ctx.Err()
+}
+
+// maxManifests bounds how many files of static pods are read.
+const maxManifests = 100
+
+// twins returns the static pods that two files of a folder define. The kubelet reads every file whose name does not
+// begin with a dot, whatever it ends with (listConfig in pkg/kubelet/config/file_linux.go): a backup, too.
+func twins(host crictl.HostFiles, dir, node string) (found []Twin) {
+	files, _ := host.List(dir)
+	first := map[string]string{}
+	for _, file := range files[:min(len(files), maxManifests)] {
+		name := filepath.Join(dir, file.Name())
+		info, err := host.Stat(name)
+		if strings.HasPrefix(file.Name(), ".") || err != nil || !info.Mode().IsRegular() {
+			continue
+		}
+		var pod struct {
+			Metadata struct{ Namespace, Name string }
+		}
+		data, err := host.Read(name)
+		if err != nil || yaml.Unmarshal(data, &pod) != nil || pod.Metadata.Name == "" {
+			continue
+		}
+		m := pod.Metadata
+		id := cmp.Or(m.Namespace, "default") + "/" + m.Name
+		other, has := first[id]
+		if first[id] = name; !has {
+			continue
+		}
+		t := Twin{
+			Namespace: oneLine(cmp.Or(m.Namespace, "default")), Name: oneLine(m.Name + "-" + node),
+			Files: [2]string{oneLine(other), oneLine(name)}, Since: info.ModTime(),
+		}
+		if before, err := host.Stat(other); err == nil && before.ModTime().After(t.Since) {
+			t.Since = before.ModTime()
+		}
+		found = append(found, t)
+	}
+	return found
 }
 
 // A given holds the flags and files that a kubelet was given.

@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/internal/testkit"
 )
 
@@ -211,4 +214,14 @@ func TestParsePods(t *testing.T) {
 	equal(t, "its address 10.1.0.8 is also one of the node's own", pods[3].Unreachable)
 	equal(t, "", pods[4].Unreachable)
 	equal(t, "nobody on cni0 answers for its address 10.1.0.9 (ARP)", pods[5].Unreachable)
+}
+
+// TestTwins has a folder of static pods with a backup beside a manifest.
+func TestTwins(t *testing.T) {
+	const shop, cart = "metadata: {name: shop, namespace: web}\n", "metadata: {name: cart}\n"
+	h := testkit.NewTree(t)
+	h.Write("m/shop.yaml", shop, "m/shop.yaml.bak", shop, "m/.shop.yaml.swp", shop, "m/cart.yaml", cart, "m/readme", "*")
+	got := twins(crictl.SeenBy(h.Root, 0), "/m", "node-7")
+	equal(t, []Twin{{Namespace: "web", Name: "shop-node-7", Files: [2]string{"/m/shop.yaml", "/m/shop.yaml.bak"}}}, got,
+		cmpopts.IgnoreFields(Twin{}, "Since"))
 }

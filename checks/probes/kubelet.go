@@ -29,11 +29,11 @@ func kubeletProbes() []Probe {
 				}
 				return kubelet.AskPods(ctx, s.Root, seen.Settings.Value, s.Credentials, s.APIServer)
 			}),
-		probe(Probe{ID: "kubelet.cni", Limit: longLook, Cheap: true},
+		probe(Probe{ID: "kubelet.cni", Limit: longLook, Cheap: true, After: afterSettings},
 			func(n *facts.Node) *facts.Reading[kubelet.CNI] { return &n.CNI },
-			func(ctx context.Context, s *Input, _ facts.Node) (kubelet.CNI, error) {
+			func(ctx context.Context, s *Input, seen facts.Node) (kubelet.CNI, error) {
 				setup, _ := askRuntime(ctx, s.Setup) // without it the usual folders are read
-				return kubelet.ReadCNI(ctx, s.Root, setup, s.KubeletPID)
+				return kubelet.ReadCNI(ctx, s.Root, setup, seen.Settings.Value)
 			}),
 		probe(Probe{ID: "runtime.pulls", Limit: quickLook, Cheap: true},
 			func(n *facts.Node) *facts.Reading[[]kubelet.Pull] { return &n.Pulls },
