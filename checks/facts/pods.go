@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
-	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/kubelet"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/internal/lazyregexp"
@@ -327,7 +326,10 @@ func addWanted(f *Facts, pods map[string]listedPod, trouble map[string]PodTroubl
 	for name, w := range wanted {
 		p, listed := pods[name]
 		_, found := trouble[name]
-		since := cmp.Or(w.Started, w.Known)
+		since := w.Started
+		if since == nil || w.Known != nil && w.Known.Before(*since) { // a kubelet without an API server is late to set it
+			since = w.Known
+		}
 		switch {
 		case found:
 		case w.Deleted != nil:
@@ -576,25 +578,4 @@ func PodOfLog(file string) (namespace, name, uid string) {
 		return "", "", ""
 	}
 	return parts[0], parts[1], parts[2]
-}
-
-// FIFOs returns the FIFOs that daemons of the node wait to open, each once, and those in no pod's log folder first. A
-// thread that opened the log of a pod which is gone may wait for ever, and holds up nothing.
-func FIFOs(f *Facts) (list []host.FIFOWait) {
-	pods, _ := listedPods(f)
-	for _, w := range f.Seen.Tasks.Value.FIFOs {
-		same := func(o host.FIFOWait) bool { return o.PID == w.PID && o.Path == w.Path }
-		namespace, name, _ := PodOfLog(w.Path)
-		_, listed := pods[namespace+"/"+name]
-		if w.PID > 0 && w.Path != "" && w.Role != host.RoleOCI && !slices.ContainsFunc(list, same) &&
-			(name == "" || listed || !f.Calls.BothLists) {
-			list = append(list, w)
-		}
-	}
-	slices.SortStableFunc(list, func(a, b host.FIFOWait) int {
-		_, one, _ := PodOfLog(a.Path)
-		_, other, _ := PodOfLog(b.Path)
-		return first(one == "", other == "")
-	})
-	return list
 }

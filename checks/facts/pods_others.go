@@ -159,3 +159,24 @@ func ofOthers(f *Facts, e podError) string {
 	}
 	return text
 }
+
+// FIFOs returns the FIFOs that daemons of the node wait to open, each once, and those in no pod's log folder first. A
+// thread that opened the log of a pod which is gone may wait for ever, and holds up nothing.
+func FIFOs(f *Facts) (list []host.FIFOWait) {
+	pods, _ := listedPods(f)
+	for _, w := range f.Seen.Tasks.Value.FIFOs {
+		same := func(o host.FIFOWait) bool { return o.PID == w.PID && o.Path == w.Path }
+		namespace, name, _ := PodOfLog(w.Path)
+		_, listed := pods[namespace+"/"+name]
+		if w.PID > 0 && w.Path != "" && w.Role != host.RoleOCI && !slices.ContainsFunc(list, same) &&
+			(name == "" || listed || !f.Calls.BothLists) {
+			list = append(list, w)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b host.FIFOWait) int {
+		_, one, _ := PodOfLog(a.Path)
+		_, other, _ := PodOfLog(b.Path)
+		return first(one == "", other == "")
+	})
+	return list
+}

@@ -90,7 +90,9 @@ func unwellPods(f *facts.Facts) string {
 		unready := p.Unready != nil && f.Now.Sub(*p.Unready) >= unwellFrom
 		restarts := p.Restarted != nil && p.Restarts > 1 && f.Now.Sub(*p.Restarted) < unwellRestart
 		if !unready && !restarts ||
-			slices.ContainsFunc(known, func(t facts.PodTrouble) bool { return t.Pod.UID == p.UID }) {
+			slices.ContainsFunc(known, func(t facts.PodTrouble) bool {
+				return t.Pod.Namespace == p.Namespace && t.Pod.Name == p.Name
+			}) {
 			continue
 		}
 		line := p.State
