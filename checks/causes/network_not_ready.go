@@ -99,7 +99,8 @@ func recogniseNetworkNotReady(f *facts.Facts) *Finding {
 		}
 		if n.Apart != "" {
 			unit := ifElse(n.Apart == "kubelet", f.Target.KubeletUnit, f.Target.Unit)
-			s.lookIf(facts.Safe(unit), "systemctl cat "+unit+" | grep -nE 'PrivateNetwork|NetworkNamespacePath|JoinsNamespaceOf'",
+			s.lookIf(facts.Safe(unit), "systemctl cat "+unit+
+				" | grep -nE 'PrivateNetwork|NetworkNamespacePath|JoinsNamespaceOf'",
 				"Find the setting that takes the node's network from it, remove it, and restart the unit")
 			s.Look("lsns -t net", "See the network namespaces, and the first process in each")
 			return

@@ -89,8 +89,8 @@ func withMountsThatStay(f *facts.Facts, other *Finding) *Finding {
 	if other != nil {
 		e.For = append(e.For, other.Evidence.For...)
 	}
-	x := newFinding(checks.Warning, checks.Strong, besides(f, "the volumes that the kubelet mounts are empty in containers: "+
-		"it is in a mount namespace of its own")[0], e, *facts.KubeletSubject(f))
+	const wrong = "the volumes that the kubelet mounts are empty in containers: it is in a mount namespace of its own"
+	x := newFinding(checks.Warning, checks.Strong, besides(f, wrong)[0], e, *facts.KubeletSubject(f))
 	return x.advise(func(s *Steps, _ string) {
 		s.lookIf(facts.Safe(f.Target.KubeletUnit), "systemctl cat "+f.Target.KubeletUnit+
 			" | grep -nE 'Private|Protect|Mount|Read|Bind|Inaccessible|TemporaryFileSystem'",

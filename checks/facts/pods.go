@@ -176,7 +176,8 @@ func derivePods(f *Facts) {
 	}
 	errs, created, fails := podErrors(f), neverStarted(f), failing(f)
 	if len(errs) == 0 && len(created) == 0 && len(fails) == 0 && len(f.Unexecutable) == 0 && len(f.Seen.Pods.Value) == 0 &&
-		f.Seen.Settings.Value.NoManifests == "" && len(f.Seen.Settings.Value.Twins) == 0 && Logged(f, signature.PluginMissing) == nil {
+		f.Seen.Settings.Value.NoManifests == "" && len(f.Seen.Settings.Value.Twins) == 0 &&
+		Logged(f, signature.PluginMissing) == nil {
 		return
 	}
 	pods, ids := listedPods(f)

@@ -81,8 +81,8 @@ func failing(f *Facts) map[string]PodTrouble {
 	return trouble
 }
 
-// readiness returns since when the pod of a sandbox is not ready, for a minute at least, though it has been; zero if that
-// is not so, or not known. It reports whether the kubelet has it as ready now.
+// readiness returns since when the pod of a sandbox is not ready, for a minute at least, though it has been; zero if
+// that is not so, or not known. It reports whether the kubelet has it as ready now.
 func readiness(f *Facts, s *crictl.PodSandbox) (lost time.Time, ready bool) {
 	for _, w := range f.Seen.Pods.Value {
 		switch {

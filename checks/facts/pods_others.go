@@ -84,7 +84,8 @@ func addTwins(f *Facts, trouble map[string]PodTrouble) {
 			pod = w.Pod
 		}
 		trouble[pod.Namespace+"/"+pod.Name] = PodTrouble{
-			Pod: pod, Stage: TwoManifests, Since: t.Since, Words: t.Files[0] + " and " + t.Files[1] + " both define it", Own: true,
+			Pod: pod, Stage: TwoManifests, Since: t.Since, Own: true,
+			Words: t.Files[0] + " and " + t.Files[1] + " both define it",
 		}
 	}
 }

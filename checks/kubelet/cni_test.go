@@ -127,7 +127,10 @@ func TestApart(t *testing.T) {
 		{"the kubelet alone", "1", "1", "2", "", "kubelet", false},
 		{"a node in a container, seen from outside", "1", "2", "2", "", "", false},
 		{"a unit with PrivateTmp", "1", "1", "1", fmt.Sprintf(mount, "master:1"), "", true},
-		{"a kubelet in a container", "1", "1", "1", fmt.Sprintf(mount, "master:1") + fmt.Sprintf(below, "shared:1"), "", false},
+		{
+			"a kubelet in a container", "1", "1", "1",
+			fmt.Sprintf(mount, "master:1") + fmt.Sprintf(below, "shared:1"), "", false,
+		},
 		{"a group of its own", "1", "1", "1", fmt.Sprintf(mount, "shared:9 master:1"), "", true},
 	} {
 		h := testkit.NewTree(t)
@@ -137,7 +140,8 @@ func TestApart(t *testing.T) {
 		h.Link("proc/55/ns/mnt", "mnt:[0]")
 		h.Link("proc/56/ns/mnt", "mnt:["+strconv.Itoa(min(1, len(tc.mounts)))+"]")
 		h.Write("proc/55/mountinfo", fmt.Sprintf(mount, "shared:1"), "proc/56/mountinfo", tc.mounts)
-		got, err := ReadCNI(t.Context(), h.Root, crictl.RuntimeConfig{PID: 55}, Settings{PID: 56, RootDir: "/var/lib/kubelet"})
+		s := Settings{PID: 56, RootDir: "/var/lib/kubelet"}
+		got, err := ReadCNI(t.Context(), h.Root, crictl.RuntimeConfig{PID: 55}, s)
 		must(t, err)
 		testkit.Equal(t, tc.name, tc.apart, got.Apart)
 		testkit.Equal(t, tc.name, tc.stay, got.MountsStay)
