@@ -38,6 +38,7 @@ func recogniseNetworkNotReady(f *facts.Facts) *Finding {
 	severity := checks.Critical
 	ready := summary == "" && reported
 	cutOff := facts.CutOff(f)
+	apart := f.Seen.CNI.OK && n.Apart != "" && !f.Target.OtherEndpoint
 	switch {
 	case summary == "" && len(cutOff) > 0:
 		bridge := facts.Clean(n.LostBridge)
@@ -48,7 +49,7 @@ func recogniseNetworkNotReady(f *facts.Facts) *Finding {
 		Addf(&e.For, "attached to it: %s", firstOf(cutOff, facts.Clean, "pod"))
 		effect = besides(f, "nothing reaches these pods; "+ifElse(n.Remade, "the others are well",
 			"the plugin makes the bridge again for the next pod, without them"))
-	case f.Seen.CNI.OK && n.Apart != "" && !f.Target.OtherEndpoint:
+	case apart:
 		daemon, other := facts.Clean(f.Target.Name), "the kubelet"
 		if n.Apart == "kubelet" {
 			daemon, other = other, daemon
@@ -82,7 +83,7 @@ func recogniseNetworkNotReady(f *facts.Facts) *Finding {
 		checks.Subject{Kind: "Filesystem", ID: cniFolders(f)[0], Name: "CNI configuration"})
 	if len(cutOff) > 0 {
 		subject = checks.Subject{Kind: "Interface", Name: n.LostBridge}
-	} else if n.Apart != "" {
+	} else if apart {
 		subject = ifElse(n.Apart == "kubelet", *facts.KubeletSubject(f), *facts.DaemonSubject(f))
 	} else if lacks {
 		subject.ID, subject.Name = n.BinDirs[0], "CNI plugins"
@@ -97,7 +98,7 @@ func recogniseNetworkNotReady(f *facts.Facts) *Finding {
 			s.lookPods("Delete the pods that are cut off once the cause is gone: new ones are attached to a new bridge")
 			return
 		}
-		if n.Apart != "" {
+		if apart {
 			unit := ifElse(n.Apart == "kubelet", f.Target.KubeletUnit, f.Target.Unit)
 			s.lookIf(facts.Safe(unit), "systemctl cat "+unit+
 				" | grep -nE 'PrivateNetwork|NetworkNamespacePath|JoinsNamespaceOf'",
