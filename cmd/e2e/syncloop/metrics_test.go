@@ -71,45 +71,49 @@ func TestEndToEndMetrics(t *testing.T) {
 	testkit.Equal(t, "code of /pods", http.StatusForbidden, code)
 	start := time.Now()
 	before, set := n.used("busy")
-	var sample func(name, of string) float64
-	n.await("a measurement with the whole file", func() error {
+	const ofContainer, ofPod = `\{container="c",namespace="shop",pod="busy-e2e"\}`, `\{namespace="shop",pod="busy-e2e"\}`
+	samples := []struct {
+		name, of    string
+		least, most float64
+		got         float64
+	}{
+		{name: "container_cpu_usage_seconds_total", of: ofContainer, least: before / 2}, // the sandbox has a share
+		{name: "pod_cpu_usage_seconds_total", of: ofPod, least: before},
+		{name: "container_memory_working_set_bytes", of: ofContainer, least: 32 * mib, most: 34 * mib},
+		{name: "pod_memory_working_set_bytes", of: ofPod, least: 32 * mib},
+		{
+			name: "container_start_time_seconds", of: ofContainer,
+			least: float64(start.Unix()) - 600, most: float64(start.Unix() + 1),
+		},
+		{name: "container_swap_usage_bytes", of: ofContainer, most: 1e9},
+		{name: "pod_swap_usage_bytes", of: ofPod, most: 1e9},
+		{name: "node_cpu_usage_seconds_total", least: before, most: 1e12},
+		{name: "node_memory_working_set_bytes", least: 32 * mib, most: 1e15},
+		{name: "resource_scrape_error"},
+	}
+	n.await("measurements since the start, with the whole file", func() error {
 		_, text := n.ask("/metrics/resource", "metrics-server")
-		sample = func(name, of string) float64 {
-			m := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(name) + of + ` (\S+)(?: (\d+))?$`).FindStringSubmatch(text)
+		for i := range samples {
+			s := &samples[i]
+			m := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(s.name) + s.of + ` (\S+)(?: (\d+))?$`).FindStringSubmatch(text)
 			if m == nil {
-				return -1
+				return fmt.Errorf("no %s in %s", s.name, text)
 			}
-			if at, _ := strconv.ParseInt(m[2], 10, 64); m[2] != "" && at < start.UnixMilli() {
-				return -1
-			}
-			value, err := strconv.ParseFloat(m[1], 64)
+			var err error
+			s.got, err = strconv.ParseFloat(m[1], 64)
 			e2etest.Must(t, err)
-			return value
-		}
-		if sample("container_memory_working_set_bytes", `\{.*pod="busy-e2e"\}`) < 32*mib {
-			return fmt.Errorf("%s", text)
+			at, _ := strconv.ParseInt(m[2], 10, 64)
+			if m[2] != "" && at < start.UnixMilli() || s.got < s.least {
+				return fmt.Errorf("%s is %s, at least %f is wanted since %d", s.name, m[0], s.least, start.UnixMilli())
+			}
 		}
 		return nil
 	})
 	after, set2 := n.used("busy")
-	const ofContainer, ofPod = `\{container="c",namespace="shop",pod="busy-e2e"\}`, `\{namespace="shop",pod="busy-e2e"\}`
-	for _, tt := range []struct {
-		name, of    string
-		least, most float64
-	}{
-		{"container_cpu_usage_seconds_total", ofContainer, before * 0.9, after},
-		{"pod_cpu_usage_seconds_total", ofPod, before, after},
-		{"container_memory_working_set_bytes", ofContainer, 32 * mib, 34 * mib},
-		{"pod_memory_working_set_bytes", ofPod, min(set, set2) * 0.95, max(set, set2) * 1.05},
-		{"container_start_time_seconds", ofContainer, float64(start.Unix()) - 600, float64(start.Unix() + 1)},
-		{"container_swap_usage_bytes", ofContainer, 0, 1e9},
-		{"pod_swap_usage_bytes", ofPod, 0, 1e9},
-		{"node_cpu_usage_seconds_total", "", after, 1e12},
-		{"node_memory_working_set_bytes", "", 32 * mib, 1e15},
-		{"resource_scrape_error", "", 0, 0},
-	} {
-		if got := sample(tt.name, tt.of); got < tt.least || got > tt.most {
-			t.Errorf("%s is %f, not from %f to %f", tt.name, got, tt.least, tt.most)
+	samples[0].most, samples[1].most, samples[3].most = after, after, max(set, set2)*1.05
+	for _, s := range samples {
+		if s.got > s.most {
+			t.Errorf("%s is %f, at most %f is wanted", s.name, s.got, s.most)
 		}
 	}
 
