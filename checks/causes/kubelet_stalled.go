@@ -26,10 +26,16 @@ func recogniseKubeletStalled(f *facts.Facts) *Finding {
 	// Where the kubelet's log shows that relists finish, only too late, PLEG does not stand.
 	moves := f.Log.PLEGNow != nil && len(f.Log.PLEGNow.Stalls) > 1
 	ping := f.Seen.Health.Value.Ping
+	out := outputOf(f, host.RoleKubelet)
 	switch p, late := f.KubeletState.Stopped, f.KubeletState.NeverCameUp; {
 	case p != nil:
 		step = checks.Certain
 		summary = textf("%v is %s: the kubelet does nothing until it is resumed", *p, p.StateWord())
+	case out != nil:
+		summary = outputLine(out)
+		if out.Reader != nil && facts.IsStopped(out.Reader) {
+			step = checks.Certain
+		}
 	case late != nil:
 		summary = textf("%v has not come up in %s: nothing listens on its health port", *late, facts.AgeOf(f, *late))
 		Addf(&e.For, "%s: %s", facts.Clean(ping.URL), facts.Clean(ping.Err))
@@ -56,12 +62,19 @@ func recogniseKubeletStalled(f *facts.Facts) *Finding {
 	}
 	standstillEvidence(f, &e)
 	step = raised(step, kubeletEvidence(f, &e, KubeletStalled))
-	return newFinding(severity, step, summary, e, *facts.KubeletSubject(f)).advise(func(s *Steps, root string) {
+	subjects := []checks.Subject{*facts.KubeletSubject(f)}
+	if out != nil && out.Reader != nil {
+		subjects = append(subjects, facts.ProcessSubject(f, *out.Reader, host.Owner{}))
+	}
+	return newFinding(severity, step, summary, e, subjects...).advise(func(s *Steps, root string) {
 		if p := f.KubeletState.Stopped; p != nil && p.PID > 1 {
 			s.Look(textf("grep -E 'State|TracerPid' /proc/%d/status", p.PID),
 				"Check whether a debugger holds it; find out who stopped it.")
 			s.resume(*p)
 			return
+		}
+		if out != nil {
+			adviseOutput(s, out)
 		}
 		s.lookRelist()
 		s.lookBlocked()

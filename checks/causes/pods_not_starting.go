@@ -50,6 +50,9 @@ func recognisePodsNotStarting(f *facts.Facts) *Finding {
 	if n := f.Seen.CNI.Value; n.MountsStay && !f.Target.OtherEndpoint {
 		x = withMountsThatStay(f, x)
 	}
+	if x == nil {
+		x = withoutSource(f)
+	}
 	failed := canaryFails(f, "RunPodSandbox", "CreateContainer", "StartContainer")
 	if failed == nil {
 		return x
@@ -96,6 +99,22 @@ func withMountsThatStay(f *facts.Facts, other *Finding) *Finding {
 			" | grep -nE 'Private|Protect|Mount|Read|Bind|Inaccessible|TemporaryFileSystem'",
 			"Find the setting that gives it mounts of its own, remove it, restart it, and delete the pods with volumes")
 		s.Look("lsns -t mnt", "See the mount namespaces, and the first process in each")
+	})
+}
+
+// withoutSource returns the finding that the kubelet can have no pods, nil where it can: it knows no API server, and its
+// folder of static pods is not there, as after a change of its settings and a restart.
+func withoutSource(f *facts.Facts) *Finding {
+	s, pods := f.Seen.Settings, f.Seen.Pods
+	if !s.OK || s.Value.NoManifests == "" || s.Value.Kubeconfig != "" || !pods.OK || len(pods.Value) > 0 {
+		return nil
+	}
+	x := newFinding(checks.Warning, checks.Strong, textf("the kubelet has no pods: its folder of static pods %s is not there, "+
+		"and it has no API server", facts.Clean(s.Value.NoManifests)), checks.Evidence{}, *facts.KubeletSubject(f))
+	return x.advise(func(s *Steps, _ string) {
+		folder := f.Seen.Settings.Value.NoManifests
+		s.lookIf(facts.SafePath.MatchString(folder), "ls -ld "+folder+"*", "Find the folder: it may have another name")
+		s.Look("grep -rn staticPodPath /var/lib/kubelet/config.yaml /etc/kubernetes", "Compare with the kubelet's settings")
 	})
 }
 

@@ -15,9 +15,9 @@ import (
 const RuntimeHung = "RuntimeHung"
 
 func recogniseRuntimeHung(f *facts.Facts) *Finding {
-	how, d := f.Pattern.Hang, f.Target.Daemon
+	how, d, out := f.Pattern.Hang, f.Target.Daemon, outputOf(f, host.RoleRuntime)
 	if how == facts.HangNone {
-		return nil
+		return runtimeLogBlocked(f, out)
 	}
 	p := cmp.Or(f.Target.Docker.Stopped, d.Process)
 	stopped, beyond := p != nil && facts.IsStopped(p), facts.BeyondSignals(f, p)
@@ -36,6 +36,8 @@ func recogniseRuntimeHung(f *facts.Facts) *Finding {
 		summary, step = textf("%v%s is %s (%s)", *p, where, p.StateWord(), by), checks.Certain
 	case beyond:
 		summary, step = textf("%v is stuck in %s", *p, facts.StateOf(*p)), checks.Certain
+	case out != nil:
+		summary = outputLine(out)
 	case how != facts.HangBacklog:
 		step = patientStep(f, step)
 	}
@@ -81,6 +83,9 @@ func recogniseRuntimeHung(f *facts.Facts) *Finding {
 			AddService(f, s)
 			return
 		}
+		if out != nil {
+			adviseOutput(s, out)
+		}
 		addCapture(f, s)
 		if d.PID > 1 {
 			s.lookStack(d.PID, "Look where it waits in the kernel: a dead mount or disk shows here")
@@ -101,6 +106,25 @@ func recogniseRuntimeHung(f *facts.Facts) *Finding {
 		}
 		addRestart(f, s)
 	})
+}
+
+// runtimeLogBlocked is for a runtime that answers, and waits to write its log: what it does not log goes on.
+func runtimeLogBlocked(f *facts.Facts, out *host.OutputWait) *Finding {
+	if out == nil {
+		return nil
+	}
+	var e checks.Evidence
+	addCalls(f, &e.Against, facts.Outcome.Alive, facts.RPCVersion, facts.RPCStatus)
+	subjects := []checks.Subject{*facts.DaemonSubject(f)}
+	if out.Reader != nil {
+		subjects = append(subjects, facts.ProcessSubject(f, *out.Reader, host.Owner{}))
+	}
+	return newFinding(checks.Critical, checks.Strong, outputLine(out), e, subjects...).
+		affects(besides(f, "no container can be started or stopped: the runtime logs each")...).
+		advise(func(s *Steps, _ string) {
+			adviseOutput(s, out)
+			addRestart(f, s)
+		})
 }
 
 // hungPattern adds the calls without an answer, and returns a summary and the step of confidence that the pattern has.

@@ -164,6 +164,40 @@ func withFIFO(f *facts.Facts, x *Finding, wrong string) *Finding {
 	})
 }
 
+// outputOf returns a wait of a daemon to write its log, nil if there is none.
+func outputOf(f *facts.Facts, role host.Role) *host.OutputWait {
+	list := f.Seen.Tasks.Value.Outputs
+	if i := slices.IndexFunc(list, func(w host.OutputWait) bool { return w.Role == role }); i >= 0 {
+		return &list[i]
+	}
+	return nil
+}
+
+// outputLine describes a wait to write a log.
+func outputLine(w *host.OutputWait) string {
+	line := textf("%s (pid %d) waits to write its log to %s", facts.Clean(w.Name), w.PID, facts.Clean(w.File))
+	switch r := w.Reader; {
+	case r == nil:
+		return line + ", which is full"
+	case facts.IsStopped(r):
+		return line + textf(": %v, which reads it, is %s", *r, r.StateWord())
+	default:
+		return line + textf(", which is full: %v does not read it", *r)
+	}
+}
+
+// adviseOutput adds the steps that end the wait.
+func adviseOutput(s *Steps, w *host.OutputWait) {
+	switch r := w.Reader; {
+	case r == nil:
+		s.lookIf(w.PID > 1, textf("ls -l /proc/%d/fd/1 /proc/%[1]d/fd/2", w.PID), "Find out who has to read its log")
+	case facts.IsStopped(r):
+		s.resume(*r)
+	default:
+		s.lookStack(r.PID, textf("Look why %v does not read", *r))
+	}
+}
+
 // fifoLine describes a wait in the opening of a FIFO.
 func fifoLine(w host.FIFOWait) string {
 	return textf("%s (pid %d) waits for the other end of %s, a FIFO that it opens", facts.Clean(w.Name), w.PID,

@@ -51,12 +51,11 @@ func deriveOthers(f *Facts) {
 		is := func(p host.Process) bool { return p.PID == t.PID }
 		return !slices.ContainsFunc(f.Others, is) && (t.Role != "" || !isStranger(f, t.Owner))
 	})
-	n.Tasks.Value.FIFOs = filter(n.Tasks.Value.FIFOs, func(t host.FIFOWait) bool {
-		return !slices.ContainsFunc(f.Others, func(p host.Process) bool { return p.PID == t.PID })
-	})
 	others := func(pid int) bool {
 		return slices.ContainsFunc(f.Others, func(p host.Process) bool { return p.PID == pid })
 	}
+	n.Tasks.Value.FIFOs = filter(n.Tasks.Value.FIFOs, func(t host.FIFOWait) bool { return !others(t.PID) })
+	n.Tasks.Value.Outputs = filter(n.Tasks.Value.Outputs, func(t host.OutputWait) bool { return !others(t.PID) })
 	own := func(d host.Folder) bool { // a usual folder of the runtime that was asked
 		folder := layoutOf(f, strings.ToLower(f.Runtime.Name)).folder
 		return d.Role == host.FolderRuntime && folder != "" && strings.HasPrefix(d.Path, folder)

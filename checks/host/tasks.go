@@ -40,6 +40,8 @@ type Tasks struct {
 	Watchers []Watcher `json:",omitempty"`
 	// FIFOs are what threads of the node's daemons wait to open; bounded.
 	FIFOs []FIFOWait `json:",omitempty"`
+	// Outputs are threads that wait to write to a log that nobody reads; bounded.
+	Outputs []OutputWait `json:",omitempty"`
 	// Living holds the containers and sandboxes in whose control groups a process lives; nil when not all were read.
 	Living map[string]bool
 }
@@ -85,8 +87,8 @@ func ReadTasks(ctx context.Context, processes Population, between time.Duration)
 	}
 	began := time.Now()
 	tasks := processes.summary()
-	asleep, opening := processes.suspects(ctx, maxThreadReads)
-	if len(asleep)+len(opening) > 0 {
+	asleep, opening, writing := processes.suspects(ctx, maxThreadReads)
+	if len(asleep)+len(opening)+len(writing) > 0 {
 		if e := pause(ctx, between-time.Since(began)); e != nil {
 			return tasks, errors.Join(err, fmt.Errorf("reading blocked tasks again: %w", e))
 		}
@@ -99,6 +101,8 @@ func ReadTasks(ctx context.Context, processes Population, between time.Duration)
 	err = errors.Join(err, processes.explain(ctx, &tasks))
 	fifos, e := processes.fifos(ctx, opening)
 	tasks.FIFOs, err = fifos, errors.Join(err, e)
+	outputs, e := processes.outputs(ctx, writing)
+	tasks.Outputs, err = outputs, errors.Join(err, e)
 	watchers, e := processes.watchers(ctx, tasks.Blocked)
 	tasks.Watchers = watchers
 	err = errors.Join(err, e, ctx.Err())
@@ -160,8 +164,8 @@ type suspect struct {
 }
 
 // suspects reads up to limit threads, and returns those in uninterruptible sleep, and those of the node's daemons that
-// open a FIFO.
-func (p Population) suspects(ctx context.Context, limit int) (list, opening []suspect) {
+// open a FIFO, or write to what is full.
+func (p Population) suspects(ctx context.Context, limit int) (list, opening, writing []suspect) {
 	for _, st := range p.byWorth() {
 		daemon := mayOpen(p.roles[st.pid])
 		threads := []string{filepath.Join(p.dir(st.pid), "task", strconv.Itoa(st.pid))}
@@ -176,20 +180,26 @@ func (p Population) suspects(ctx context.Context, limit int) (list, opening []su
 		}
 		for _, dir := range threads {
 			t, err := readStat(dir)
-			opens := daemon && t.state == 'S' && wchan(dir) == opensFIFO
-			if err != nil || t.state != 'D' && !opens || len(list)+len(opening) == maxSuspects {
+			full := len(list)+len(opening)+len(writing) == maxSuspects
+			if err != nil || t.state != 'D' && !(daemon && t.state == 'S') || full {
+				continue
+			}
+			wait, found := wchan(dir), &list
+			switch {
+			case t.state == 'D':
+			case wait == opensFIFO:
+				found = &opening
+			case slices.Contains(fullOutput, wait):
+				found = &writing
+			default:
 				continue
 			}
 			s := suspect{dir: dir, start: t.start, state: t.state, switches: switches(dir)}
-			s.BlockedTask = BlockedTask{PID: st.pid, TID: t.pid, Name: t.comm, Wchan: wchan(dir), Started: p.started(t.start)}
-			if opens {
-				opening = append(opening, s)
-			} else {
-				list = append(list, s)
-			}
+			s.BlockedTask = BlockedTask{PID: st.pid, TID: t.pid, Name: t.comm, Wchan: wait, Started: p.started(t.start)}
+			*found = append(*found, s)
 		}
 	}
-	return list, opening
+	return list, opening, writing
 }
 
 // switches returns how often a thread has been switched away from, as two numbers.

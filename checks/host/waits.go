@@ -18,7 +18,12 @@ const (
 	// opensFIFO is the kernel function in which the opening of a FIFO waits for its other end (fs/pipe.c).
 	opensFIFO = "wait_for_partner"
 	maxFIFOs  = 20
+	maxOutput = 20 // threads that wait to write
 )
+
+// fullOutput are the kernel functions in which a write waits for room in a pipe (fs/pipe.c, of which the first is of
+// Linux 6.14 and later) or in a socket (net/core/sock.c).
+var fullOutput = []string{"anon_pipe_write", "pipe_write", "sock_alloc_send_pskb", "sock_wait_for_wmem"}
 
 // A FIFOWait is a thread of the runtime, the kubelet, conmon or an OCI runtime that waits in the opening of a FIFO, in
 // two reads some time apart. The FIFOs of containerd and its shims, which they open through their descriptors, are not
@@ -27,6 +32,16 @@ type FIFOWait struct {
 	PID, TID int
 	Name     string // comm of the process
 	Path     string // absolute, as the process sees it
+	Owner
+}
+
+// An OutputWait is a thread of the runtime or the kubelet that waits, in two reads some time apart, to write to its
+// standard output or error: the log. What else it has to log waits behind that.
+type OutputWait struct {
+	PID, TID int
+	Name     string // comm of the process
+	File     string // pipe:[4026], socket:[4711], or the path of a FIFO or terminal, as the process has it
+	Reader   *Process `json:",omitempty"` // of the other end; nil where it was not found
 	Owner
 }
 
@@ -73,6 +88,68 @@ func (p Population) opened(s suspect) string {
 		return ""
 	}
 	return path
+}
+
+// outputs returns the threads that still wait to write to standard output or error, and who reads it.
+func (p Population) outputs(ctx context.Context, waiting []suspect) ([]OutputWait, error) {
+	var list []OutputWait
+	for _, s := range waiting {
+		call, _ := readSmall(s.dir, "syscall")
+		f := strings.Fields(call) // 1 0x2 0xc000a12000 0x8c ...
+		known := p.roles[s.PID]
+		if len(f) < 2 || f[1] != "0x1" && f[1] != "0x2" || !s.stayed() ||
+			known.Role != RoleRuntime && known.Role != RoleKubelet {
+			continue
+		}
+		fd := strings.TrimPrefix(f[1], "0x")
+		file, err := os.Readlink(filepath.Join(p.dir(s.PID), "fd", fd))
+		if err == nil {
+			list = append(list, OutputWait{
+				PID: s.PID, TID: s.TID, Name: known.Name, File: file, Owner: Owner{Role: known.Role},
+			})
+		}
+	}
+	if len(list) == 0 {
+		return nil, nil
+	}
+	list = top(list, maxOutput, func(a, b OutputWait) int { return a.TID - b.TID })
+	readers, err := gather(ctx, "looking for who reads a log", p.alive(), func(at *position, pid int) (string, bool) {
+		at.enter("the descriptors of process %d (%s)", pid, p.all[pid].comm)
+		file := p.readsOne(pid, list)
+		return file, file != ""
+	})
+	for pid, file := range readers {
+		reader := p.describe(p.all[pid], p.roles[pid].Role, p.roles[pid].ObjectID)
+		for i := range list {
+			if list[i].File == file && list[i].PID != pid {
+				list[i].Reader = &reader
+			}
+		}
+	}
+	return list, err
+}
+
+// readsOne returns which of the files that threads wait to write to a process has open for reading. The other end of a
+// socket cannot be seen; the journal's daemon is taken for the reader of each.
+func (p Population) readsOne(pid int, list []OutputWait) string {
+	journal := p.all[pid].comm == "systemd-journal"
+	for _, fd := range names(filepath.Join(p.dir(pid), "fd")) {
+		link, _ := os.Readlink(filepath.Join(p.dir(pid), "fd", fd))
+		for _, w := range list {
+			if journal && strings.HasPrefix(w.File, "socket:") {
+				return w.File
+			}
+			if link != w.File || w.PID == pid {
+				continue
+			}
+			text, _ := readSmall(p.dir(pid), "fdinfo", fd)
+			flags, err := strconv.ParseUint(strings.Join(fieldsAfter(text, "flags:"), ""), 8, 64)
+			if err == nil && flags&unix.O_ACCMODE != unix.O_WRONLY {
+				return link
+			}
+		}
+	}
+	return ""
 }
 
 // explainAutofs adds the paths that threads of the node's daemons wait for autofs to mount.
