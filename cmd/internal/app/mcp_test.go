@@ -45,7 +45,7 @@ func TestMCP(t *testing.T) {
 		{"explain_cause", map[string]any{"name": "--help"}, true, `there is no cause "--help"`, ""},
 		{"read_journal", map[string]any{"files": []string{"../../../journal/testdata/incidents/H3.log.gz"}}, false, "PLEG", ""},
 		{"read_bundle", map[string]any{"path": "/nowhere.tar.zst"}, true, "/nowhere.tar.zst", ""},
-		{"fleet_nodes", map[string]any{"context": "nowhere"}, true, "nowhere", ""},
+		{"fleet_nodes", map[string]any{"context": "nowhere", "logs": true}, true, "nowhere", ""},
 		{"diagnose_node", map[string]any{"slow": true}, true, "slow", ""},
 	} {
 		result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: test.tool, Arguments: test.args})

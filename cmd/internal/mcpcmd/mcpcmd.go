@@ -95,6 +95,7 @@ type (
 	fleetInput struct {
 		Context  string `json:"context,omitempty" jsonschema:"a context of the kubeconfig"`
 		Selector string `json:"selector,omitempty" jsonschema:"a label selector of the nodes"`
+		Logs     bool   `json:"logs,omitempty" jsonschema:"also judge what the kubelets logged in the last hour"`
 	}
 )
 
@@ -139,7 +140,11 @@ func (s *server) serve(ctx context.Context) error {
 	mcp.AddTool(m, tool("fleet_nodes", "List the sick nodes of the cluster, grouped by cause"),
 		func(ctx context.Context, _ *mcp.CallToolRequest, in fleetInput) (*mcp.CallToolResult, any, error) {
 			args := append([]string{"fleet"}, option("context", in.Context)...)
-			return s.text(ctx, append(args, option("selector", in.Selector)...)...)
+			args = append(args, option("selector", in.Selector)...)
+			if in.Logs {
+				args = append(args, "--logs")
+			}
+			return s.text(ctx, args...)
 		})
 	err := m.Run(ctx, &mcp.IOTransport{Reader: io.NopCloser(s.env.In), Writer: nopCloser{s.env.Out}})
 	if ctx.Err() != nil {
