@@ -8,6 +8,7 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
+	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/units"
 )
 
@@ -49,6 +50,9 @@ func recognisePodsNotStarting(f *facts.Facts) *Finding {
 	}
 	if n := f.Seen.CNI.Value; n.MountsStay && !f.Target.OtherEndpoint {
 		x = withMountsThatStay(f, x)
+	}
+	if d := f.Target.Daemon.Process; d != nil && d.Umask&othersRead != 0 {
+		x = withUmask(f, *d, x)
 	}
 	if x == nil {
 		x = withoutSource(f)
@@ -99,6 +103,26 @@ func withMountsThatStay(f *facts.Facts, other *Finding) *Finding {
 			" | grep -nE 'Private|Protect|Mount|Read|Bind|Inaccessible|TemporaryFileSystem'",
 			"Find the setting that gives it mounts of its own, remove it, restart it, and delete the pods with volumes")
 		s.Look("lsns -t mnt", "See the mount namespaces, and the first process in each")
+	})
+}
+
+// othersRead are the bits of a umask that keep other users than the owner from a folder.
+const othersRead = 0o005
+
+// withUmask returns the finding that the runtime makes folders that only root can enter, such as the root of a
+// container's file system, with the evidence of another one. dockerd sets its umask itself; containerd and CRI-O do not.
+func withUmask(f *facts.Facts, d host.Process, other *Finding) *Finding {
+	var e checks.Evidence
+	Addf(&e.For, "the umask of %v is %04o; 0022 is usual", d, d.Umask)
+	if other != nil {
+		e.For = append(e.For, other.Evidence.For...)
+	}
+	x := newFinding(checks.Warning, checks.Strong, textf("%v makes folders that only root can enter (umask %04o): "+
+		"new containers of other users fail", d, d.Umask), e, *facts.DaemonSubject(f))
+	return x.advise(func(s *Steps, _ string) {
+		s.lookIf(f.Target.Daemon.Unit != "", textf("systemctl show -p UMask %s; systemctl cat %[1]s | grep -n UMask",
+			f.Target.Daemon.Unit), "Find who sets it; then delete the pods that were made with it")
+		addRestart(f, s)
 	})
 }
 

@@ -53,6 +53,8 @@ type Process struct {
 	// Sockets are the paths at which a runtime's daemon accepts connections, in its mount namespace, MountNS.
 	Sockets []string
 	MountNS string
+	// Umask is the umask of a runtime's daemon; 0 for other processes, and where it is not known.
+	Umask uint64 `json:",omitempty"`
 
 	// Lasting is set when two reads some time apart agree: uninterruptible sleep in the same place. One read proves
 	// nothing, since every user of a busy disk is in that state for moments.
@@ -324,10 +326,14 @@ func (p Population) One(pid int) (Process, error) {
 
 // describe returns a process as far as it can be read without waiting for it.
 func (p Population) describe(st stat, role Role, id string) Process {
-	return Process{
+	process := Process{
 		PID: st.pid, PPID: st.ppid, Name: st.comm, Role: role, ObjectID: id, State: st.state,
 		Wchan: wchan(p.dir(st.pid)), Started: p.started(st.start), Threads: st.threads, Tracer: p.tracer(st),
 	}
+	if role == RoleRuntime {
+		process.Umask, _ = strconv.ParseUint(strings.Join(status(p.dir(st.pid), "Umask"), ""), 8, 9)
+	}
+	return process
 }
 
 // tracer returns the process that holds one in a tracing stop, 0 for any other state.
