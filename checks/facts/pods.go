@@ -467,6 +467,9 @@ func troubleOf(f *Facts, e podError, name string, listed listedPod) (PodTrouble,
 	}
 	late := Says(e.text, "deadlineexceeded", "deadline exceeded")
 	retry, over, known := containerRetry, listed.made.After(e.last), f.Calls.BothLists
+	if t.Stage == StillRuns && known && !listed.ready && listed.running == 0 && isPending(f, name) {
+		t.Stage = NoSandbox // what is left of a failed start is cleaned up before the next one
+	}
 	switch t.Stage {
 	case Rejected:
 		return t, !listed.ready && Fresh(f, &e.last, f.Log.Window) && !ofPlacement.MatchString(t.Words)
@@ -499,6 +502,13 @@ func troubleOf(f *Facts, e podError, name string, listed listedPod) (PodTrouble,
 	}
 	long := f.Log.At.Sub(e.first) >= troubleAge || late // a call that has missed its deadline has lasted for minutes
 	return t, long && !over && Fresh(f, &e.last, retry) && !ofWorkload.MatchString(ofOthers(f, e))
+}
+
+// isPending reports whether the kubelet wants a pod, and has not got it to run yet.
+func isPending(f *Facts, name string) bool {
+	return f.Seen.Pods.OK && slices.ContainsFunc(f.Seen.Pods.Value, func(w kubelet.Pod) bool {
+		return w.Namespace+"/"+w.Name == name && w.Phase == "Pending" && w.Deleted == nil
+	})
 }
 
 // stageOf returns how far the pod of an error has come.

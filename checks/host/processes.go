@@ -357,21 +357,6 @@ func (p Population) threads(pid int) []string {
 	return list
 }
 
-// wchan returns the kernel function that a process or thread waits in; empty for one that runs or may not be looked at.
-func wchan(dir string) string {
-	text, _ := readSmall(dir, "wchan")
-	if text = strings.TrimSpace(text); text != "0" {
-		return text
-	}
-	return ""
-}
-
-// status returns the fields after a key in the status file of a process or thread.
-func status(dir, key string) []string {
-	text, _ := readSmall(dir, "status")
-	return fieldsAfter(text, key+":")
-}
-
 // nulSeparated reads the arguments or the environment of a process, which can block.
 func nulSeparated(dir, file string) []string {
 	text, _ := readLimited(filepath.Join(dir, file), 1<<20)

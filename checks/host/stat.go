@@ -171,3 +171,18 @@ func ReadVitals(root string, pid int) (Vitals, error) {
 	}
 	return v, nil
 }
+
+// wchan returns the kernel function that a process or thread waits in; empty for one that runs or may not be looked at.
+func wchan(dir string) string {
+	text, _ := readSmall(dir, "wchan")
+	if text = strings.TrimSpace(text); text != "0" {
+		return text
+	}
+	return ""
+}
+
+// status returns the fields after a key in the status file of a process or thread.
+func status(dir, key string) []string {
+	text, _ := readSmall(dir, "status")
+	return fieldsAfter(text, key+":")
+}

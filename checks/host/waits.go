@@ -39,8 +39,8 @@ type FIFOWait struct {
 // standard output or error: the log. What else it has to log waits behind that.
 type OutputWait struct {
 	PID, TID int
-	Name     string // comm of the process
-	File     string // pipe:[4026], socket:[4711], or the path of a FIFO or terminal, as the process has it
+	Name     string   // comm of the process
+	File     string   // pipe:[4026], socket:[4711], or the path of a FIFO or terminal, as the process has it
 	Reader   *Process `json:",omitempty"` // of the other end; nil where it was not found
 	Owner
 }
