@@ -129,3 +129,38 @@ func TestWatchers(t *testing.T) {
 		}, got.Watchers)
 	})
 }
+
+// TestOutputs has the runtime wait to write its log to a pipe, whose reader is stopped, and to other files, which are no
+// logs, or not full any more.
+func TestOutputs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.threaded(20, 1, "containerd", "containerd", 'S')
+		n.process(30, 1, "logger", 'T', "logger")
+		n.process(31, 1, "sibling", 'S', "sibling") // has the end for writing too
+		for tid, call := range map[int]string{
+			21: "1 0x2 0xc000a12000 0x8c 0x0 0x0 0x0 0x7ffc 0x40", 22: "1 0x9 0xc000a12000 0x8c 0x0 0x0 0x0 0x7ffc 0x40",
+			23: "1 0x2 0xc000a12000 0x8c 0x0 0x0 0x0 0x7ffc 0x40", 24: "202 0x2 0x80 0x0 0x0 0x0 0x0 0x7ffc 0x40",
+		} {
+			wchan := "anon_pipe_write"
+			if tid == 24 {
+				wchan = "futex_wait_queue"
+			}
+			n.thread(20, tid, "containerd", 'S', wchan, 5)
+			n.Write(fmt.Sprintf("proc/20/task/%d/syscall", tid), call)
+		}
+		n.stat(stat{pid: 20, ppid: 1, comm: "containerd", state: 'S', threads: 5})
+		n.Link("proc/20/fd/2", "pipe:[42]")
+		n.Link("proc/20/fd/9", "pipe:[43]")
+		n.Link("proc/30/fd/0", "pipe:[42]")
+		n.Link("proc/31/fd/1", "pipe:[42]")
+		n.Write("proc/30/fdinfo/0", "pos:\t0\nflags:\t00\n", "proc/31/fdinfo/1", "pos:\t0\nflags:\t01\n")
+		time.AfterFunc(150*time.Millisecond, func() { n.thread(20, 23, "containerd", 'S', "anon_pipe_write", 6) })
+		got, err := ReadTasks(t.Context(), n.processes(), 300*time.Millisecond)
+		must(t, err)
+		equal(t, "Outputs", []OutputWait{{
+			PID: 20, TID: 21, Name: "containerd", File: "pipe:[42]", Owner: Owner{Role: RoleRuntime},
+			Reader: &Process{PID: 30, PPID: 1, Name: "logger", State: 'T', Threads: 1, Started: started(30)},
+		}}, got.Outputs)
+	})
+}
