@@ -19,6 +19,9 @@ type remedy struct {
 // An ofFinding is a condition of a finding and of the facts that show it, which are nil for a log alone.
 type ofFinding = func(*facts.Facts, *Finding) bool
 
+// logRead is why no restart ends a wait to write a log.
+const logRead = "who reads its log has to go on: the daemon waits for it after a restart too"
+
 // remedies are the actions that end each cause, in the order in which their conditions are asked. The action is the
 // least that heals: where a daemon waits in the kernel, or its disk is full, no restart does. The last of each list
 // has no condition; of a cause that only a log shows, it is the action.
@@ -32,6 +35,7 @@ var remedies = map[string][]remedy{
 		act(checks.ActionRestartRuntime, "its daemon does not run; containers run on without it"),
 	},
 	RuntimeHung: {
+		act(checks.ActionFixNode, logRead, seen(logBlocked(host.RoleRuntime))),
 		act(checks.ActionRebootNode, "its daemon waits in the kernel: no signal ends it",
 			seen(stuck(ofRole(host.RoleRuntime)))),
 		act(checks.ActionRestartRuntime, "its daemon runs and answers nothing; containers survive its restart"),
@@ -104,7 +108,10 @@ var remedies = map[string][]remedy{
 		act(checks.ActionRestartKubelet, "it does not run; containers run on without it"),
 	},
 	KubeletCrashLooping: {act(checks.ActionFixNode, "each start ends with the same error")},
-	KubeletStalled:      {act(checks.ActionRestartKubelet, "it runs and does nothing; the runtime answers")},
+	KubeletStalled: {
+		act(checks.ActionFixNode, logRead, seen(logBlocked(host.RoleKubelet))),
+		act(checks.ActionRestartKubelet, "it runs and does nothing; the runtime answers"),
+	},
 	PLEGUnhealthy:       {act(checks.ActionRestartKubelet, "the runtime answers, and the kubelet's relist stands still")},
 	CertificateExpired:  {act(checks.ActionFixNode, "a restart finds the same certificate")},
 	APIServerUnreachable: {
@@ -206,6 +213,11 @@ func usesUp(role host.Role) condition {
 		return facts.Used(f.Seen.Files.Value.System) < f.Limits.Node.LimitCritical &&
 			slices.ContainsFunc(f.Usage.Files, func(p host.ProcessFiles) bool { return p.Role == role })
 	}
+}
+
+// logBlocked is the condition that a daemon waits to write its log.
+func logBlocked(role host.Role) condition {
+	return func(f *facts.Facts) bool { return outputOf(f, role) != nil }
 }
 
 // waitsOnly is for tasks that wait for one kind of thing, and for nothing unknown.
