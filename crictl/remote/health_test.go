@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthapi "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
 
 	"github.com/kdiag/kdiag/internal/testkit"
 )
@@ -25,6 +26,7 @@ func serveHealth(t *testing.T, service healthapi.HealthServer) (addr string) {
 	) (any, error) {
 		if req.(*healthapi.HealthCheckRequest).GetService() == "slow" {
 			<-ctx.Done()
+			return nil, status.FromContextError(ctx.Err()).Err() // which may reach the client before its own deadline
 		}
 		return next(ctx, req)
 	}))
