@@ -467,14 +467,16 @@ func troubleOf(f *Facts, e podError, name string, listed listedPod) (PodTrouble,
 	}
 	late := Says(e.text, "deadlineexceeded", "deadline exceeded")
 	retry, over, known := containerRetry, listed.made.After(e.last), f.Calls.BothLists
-	if t.Stage == StillRuns && known && !listed.ready && listed.running == 0 && isPending(f, name) {
+	w := wantedPod(f, name)
+	if t.Stage == StillRuns && known && !listed.ready && listed.running == 0 && w.Phase == "Pending" {
 		t.Stage = NoSandbox // what is left of a failed start is cleaned up before the next one
 	}
+	well := w.Phase == "Running" && w.Unready == nil // and the kubelet has something else to do for it in vain
 	switch t.Stage {
 	case Rejected:
 		return t, !listed.ready && Fresh(f, &e.last, f.Log.Window) && !ofPlacement.MatchString(t.Words)
 	case NoSandbox:
-		switch {
+		switch over = over || well; {
 		case e.code == signature.PluginMissing:
 			retry = syncRetry
 		case !late:
@@ -484,7 +486,7 @@ func troubleOf(f *Facts, e podError, name string, listed listedPod) (PodTrouble,
 		retry, over = syncRetry, false
 	case NoVolume, StillMounted: // the kubelet waits twice as long each time
 		retry = min(f.Log.RetryPause, e.last.Sub(e.first)*3/2+SkipFresh)
-		over = over && t.Stage == NoVolume
+		over = (over || well) && t.Stage == NoVolume
 	case Unreachable:
 		over = known && !listed.ready || e.count < leastProbes
 		// Once its container has been started again, as many probes as ended it take no longer.
@@ -492,7 +494,7 @@ func troubleOf(f *Facts, e podError, name string, listed listedPod) (PodTrouble,
 			retry = sandboxRetry
 		}
 	case NoContainer:
-		over = listed.newest.After(e.last)
+		over = well || listed.newest.After(e.last)
 		if e.code == signature.PodSyncFailed && !Says(e.text, "startcontainer") { // which has a back-off of its own
 			retry = sandboxRetry
 		}
@@ -504,11 +506,15 @@ func troubleOf(f *Facts, e podError, name string, listed listedPod) (PodTrouble,
 	return t, long && !over && Fresh(f, &e.last, retry) && !ofWorkload.MatchString(ofOthers(f, e))
 }
 
-// isPending reports whether the kubelet wants a pod, and has not got it to run yet.
-func isPending(f *Facts, name string) bool {
-	return f.Seen.Pods.OK && slices.ContainsFunc(f.Seen.Pods.Value, func(w kubelet.Pod) bool {
-		return w.Namespace+"/"+w.Name == name && w.Phase == "Pending" && w.Deleted == nil
+// wantedPod returns what the kubelet has of a pod that is not to go; zero where that is not known.
+func wantedPod(f *Facts, name string) (p kubelet.Pod) {
+	i := slices.IndexFunc(f.Seen.Pods.Value, func(w kubelet.Pod) bool {
+		return w.Namespace+"/"+w.Name == name && w.Deleted == nil
 	})
+	if f.Seen.Pods.OK && i >= 0 {
+		p = f.Seen.Pods.Value[i]
+	}
+	return p
 }
 
 // stageOf returns how far the pod of an error has come.
