@@ -42,12 +42,15 @@ func recogniseNetworkNotReady(f *facts.Facts) *Finding {
 	switch {
 	case summary == "" && len(cutOff) > 0:
 		bridge := facts.Clean(n.LostBridge)
-		step, summary = checks.Certain, textf("the bridge %s %s: %s", bridge, ifElse(n.Remade, "was made anew", "is gone"),
-			units.Count(len(cutOff), "running pod")+units.Plural(len(cutOff), " is", " are")+" cut off from the network")
+		pods := units.Count(len(cutOff), "running pod") + units.Plural(len(cutOff), " is", " are")
+		step, summary = checks.Certain, textf("the bridge %s is gone: %s cut off from the network", bridge, pods)
+		if n.Loose {
+			summary = textf("%s cut off from the network: not attached to the bridge %s any more", pods, bridge)
+		}
 		Addf(&e.For, "%s calls the plugin bridge, which attached them to %s: %s", facts.Clean(n.File), bridge,
-			ifElse(n.Remade, "the interfaces of these pods have no master now", "no interface has this name"))
+			ifElse(n.Loose, "their interfaces have no master now, as when the bridge is made anew", "no interface has this name"))
 		Addf(&e.For, "attached to it: %s", firstOf(cutOff, facts.Clean, "pod"))
-		effect = besides(f, "nothing reaches these pods; "+ifElse(n.Remade, "the others are well",
+		effect = besides(f, "nothing reaches these pods; "+ifElse(n.Loose, "the others are well",
 			"the plugin makes the bridge again for the next pod, without them"))
 	case apart:
 		daemon, other := facts.Clean(f.Target.Name), "the kubelet"

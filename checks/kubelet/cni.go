@@ -138,7 +138,7 @@ func (c *CNI) lookForBridge(host crictl.HostFiles, root string, pid int, list *l
 	if there && len(loose) == 0 {
 		return
 	}
-	c.Remade, c.LostBridge = there, oneLine(conf.Bridge)
+	c.Loose, c.LostBridge = there, oneLine(conf.Bridge)
 	files, _ := host.List(resultsDir) // without it no sandbox is known to be attached
 	for _, file := range files[:min(len(files), maxResults)] {
 		var r struct {
@@ -151,7 +151,7 @@ func (c *CNI) lookForBridge(host crictl.HostFiles, root string, pid int, list *l
 		if err != nil || json.Unmarshal(data, &r) != nil {
 			continue
 		}
-		attached, cut := false, !c.Remade
+		attached, cut := false, !c.Loose
 		for _, iface := range r.Result.Interfaces {
 			attached = attached || iface.Name == conf.Bridge && iface.Sandbox == ""
 			cut = cut || loose[iface.Name] && iface.Sandbox == ""

@@ -45,7 +45,7 @@ func TestReadCNI(t *testing.T) {
 	whole := CNI{ConfDir: "/c", File: "10-net.conflist", Name: "net", Plugins: []string{"bridge", "portmap"}}
 	cut, remade := whole, whole
 	cut.LostBridge, cut.CutOff = "cni0", []string{"a1", "d4"}
-	remade.LostBridge, remade.Remade, remade.CutOff = "cni0", true, []string{"a1"}
+	remade.LostBridge, remade.Loose, remade.CutOff = "cni0", true, []string{"a1"}
 	off := whole
 	off.IPv6Off = true
 	for _, tc := range []struct {

@@ -186,10 +186,10 @@ type CNI struct {
 	Missing []string // plugins without a program in BinDirs
 	Others  []string // further files, which are not used
 	Problem string   // why none can be used
-	// LostBridge is the bridge that the plugin bridge uses, where it is not there or, Remade, is there again; CutOff are
-	// the sandboxes that were attached to it and are no more, as CNI's library has noted them.
+	// LostBridge is the bridge that the plugin bridge uses, where it is not there or, Loose, some interfaces are no more
+	// attached to it; CutOff are the sandboxes that were attached to it and are no more, as CNI's library has noted them.
 	LostBridge string   `json:",omitempty"`
-	Remade     bool     `json:",omitempty"`
+	Loose      bool     `json:",omitempty"`
 	CutOff     []string `json:",omitempty"`
 	// IPv6Off is set where the network has a range of IPv6, which the kernel's settings switch off (disable_ipv6).
 	IPv6Off bool `json:",omitempty"`
