@@ -52,6 +52,10 @@ var remedies = map[string][]remedy{
 	NetworkNotReady: {
 		act(checks.ActionFixNode, "plugins or configuration are gone from the node",
 			summary("CNI plugins are missing", "is left in")),
+		act(checks.ActionFixNode, "a setting of its unit has to go before a restart helps",
+			summary("network namespace of its own")),
+		act(checks.ActionFixNode, "the pods that are cut off have to be deleted: their successors are attached",
+			summary("cut off from the network")),
 		act(checks.ActionFixCluster, "the network add-on writes the configuration: it has to run on this node"),
 	},
 	CNIHung: {act(checks.ActionFixNode, "a CNI plugin that hangs has to end; it survives a restart of the runtime")},

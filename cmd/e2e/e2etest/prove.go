@@ -73,7 +73,9 @@ func (p Place) prove(t *testing.T, c checks.Cause) (proved bool) {
 func (p Place) healed(t *testing.T, c checks.Cause) bool {
 	for end := time.Now().Add(healPatience); ; {
 		r := p.Ask(t, p.question("node")...).Report(t)
-		if r.Status != checks.Unknown && !slices.ContainsFunc(p.own(r, c.Code), remains(c)) {
+		if r.Status != checks.Unknown && !slices.ContainsFunc(p.own(r, c.Code), func(now checks.Cause) bool {
+			return now.Severity == checks.Critical || now.Code == c.Code // a restarted process is another subject
+		}) {
 			return true
 		}
 		if time.Now().After(end) {
