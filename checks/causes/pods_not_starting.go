@@ -5,6 +5,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
@@ -212,7 +213,7 @@ func troubled(f *facts.Facts, pods []facts.PodTrouble, none bool, wrong string) 
 	if _, inner, ok := strings.Cut(words, "container process: "); ok && noExec(f, pods) != "" {
 		reason = Quote(strings.TrimRight(inner, `"`))
 	}
-	for _, why := range []string{podLimit(f, words), noIPv6(f, words)} {
+	for _, why := range []string{podLimit(f, words), noIPv6(f, words), shortDeadline(f)} {
 		if why != "" {
 			reason = why
 			e.For = append(e.For, why)
@@ -240,6 +241,19 @@ func podLimit(f *facts.Facts, words string) string {
 	from := ifElse(len(s.Files) > 0, " ("+facts.Clean(strings.Join(s.Files, ", "))+")", "")
 	return textf("the node is full: maxPods of the kubelet is %d%s, and it has %s", s.MaxPods, from, units.Count(n, "pod"))
 }
+
+// shortDeadline says how soon the kubelet gives up its calls to the runtime, where that is before a pod can be made; else
+// empty. What the runtime does for one then ends in all kinds of errors.
+func shortDeadline(f *facts.Facts) string {
+	t := f.Seen.Settings.Value.RequestTimeout
+	if t <= 0 || t >= slowestStart {
+		return ""
+	}
+	return textf("the kubelet gives up each call to the runtime after %s (runtimeRequestTimeout; the default is 2m)", t)
+}
+
+// slowestStart is the time in which a pod starts, by the scalability SLOs of Kubernetes.
+const slowestStart = 5 * time.Second
 
 // noIPv6 says that the network has addresses of IPv6, which the node does not, where that is why a plugin fails; else
 // empty.
