@@ -287,7 +287,8 @@ func LocksBefore(ctx context.Context, root string, pid int) ([]FileLock, error) 
 			file := fmt.Sprintf("%02x:%02x:%d", unix.Major(uint64(st.Dev)), unix.Minor(uint64(st.Dev)), st.Ino)
 			holder, held := holders[file]
 			who, gone := readStat(all.dir(holder))
-			if held && (holder < 0 || gone != nil || who.state == 'Z') { // its children have the lock too
+			// Its children have the lock too. In a pid namespace such as a container's, the file does not list it then.
+			if !held || holder < 0 || gone != nil || who.state == 'Z' {
 				holder = all.holds(filepath.Base(path), file)
 				who, _ = readStat(all.dir(holder))
 			}
