@@ -62,7 +62,8 @@ func shortOf(f *facts.Facts, noun string, short []facts.Shortage, look func(s *S
 		s.lookIf(main.Default != "", "grep -n -A 6 eviction /var/lib/kubelet/config.yaml",
 			"Check whether the threshold is meant: a default would not be reached.")
 		s.Look("df -h "+main.Folder()+"; df -i "+main.Folder(), "Check how much space and how many inodes are left.")
-		look(s, main.Folder())
+		whole := ifElse(facts.SafePath.MatchString(main.Space.Mount), main.Space.Mount, main.Folder())
+		look(s, whole) // what fills it may lie beside the folder
 		s.Look(facts.KdiagCommand(f, "gc-exited"),
 			"Show which dead containers can be removed (a plan, nothing is removed).")
 		s.cordon()

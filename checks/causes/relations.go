@@ -123,8 +123,10 @@ var relations = []relation{
 		},
 		explains: waiting,
 	},
-	root(DiskFull, either(fullDisk(host.FolderRuntime), fullDisk(host.FolderKubelet)), waiting...),
-	root(InodesExhausted, either(noInodes(host.FolderRuntime), noInodes(host.FolderKubelet)), waiting...),
+	root(DiskFull, either(either(fullDisk(host.FolderRuntime), fullDisk(host.FolderState)),
+		fullDisk(host.FolderKubelet)), waiting...),
+	root(InodesExhausted, either(either(noInodes(host.FolderRuntime), noInodes(host.FolderState)),
+		noInodes(host.FolderKubelet)), waiting...),
 	root(IOStall, diskStands, waiting...),
 	root(FilesystemHung, some(silentMounts, func(f *facts.Facts, m host.Mount) bool {
 		return m.Hung && (m.PodUID == "" || waits(f, m.PodUID))
