@@ -10,6 +10,7 @@ import (
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/kubelet"
 	"github.com/kdiag/kdiag/checks/units"
 )
 
@@ -127,17 +128,26 @@ func withUmask(f *facts.Facts, d host.Process, other *Finding) *Finding {
 	})
 }
 
-// withoutSource returns the finding that the kubelet can have no pods, nil where it can: it knows no API server, and its
-// folder of static pods is not there, as after a change of its settings and a restart.
+// withoutSource returns the finding that the kubelet gets no pods, or not those that are there for it, as after a change
+// of its settings and a restart; nil where that is not so.
 func withoutSource(f *facts.Facts) *Finding {
 	s, pods := f.Seen.Settings, f.Seen.Pods
-	if !s.OK || s.Value.NoManifests == "" || s.Value.Kubeconfig != "" || !pods.OK || len(pods.Value) > 0 {
+	folder, wrong := s.Value.NoManifests, ""
+	switch {
+	case s.Value.Unread && folder == "":
+		folder = kubelet.UsualManifests
+		wrong = textf("the static pods in %s are not read: the kubelet's staticPodPath is another folder, and has none", folder)
+	case s.Value.Unread:
+		wrong = textf("the static pods in %s are not read: the kubelet's staticPodPath is %s, which is not there",
+			kubelet.UsualManifests, facts.Clean(folder))
+	case s.OK && folder != "" && s.Value.Kubeconfig == "" && pods.OK && len(pods.Value) == 0:
+		wrong = textf("the kubelet has no pods: its folder of static pods %s is not there, and it has no API server",
+			facts.Clean(folder))
+	default:
 		return nil
 	}
-	x := newFinding(checks.Warning, checks.Strong, textf("the kubelet has no pods: its folder of static pods %s is not there, "+
-		"and it has no API server", facts.Clean(s.Value.NoManifests)), checks.Evidence{}, *facts.KubeletSubject(f))
+	x := newFinding(checks.Warning, checks.Strong, wrong, checks.Evidence{}, *facts.KubeletSubject(f))
 	return x.advise(func(s *Steps, _ string) {
-		folder := f.Seen.Settings.Value.NoManifests
 		s.lookIf(facts.SafePath.MatchString(folder), "ls -ld "+folder+"*", "Find the folder: it may have another name")
 		s.Look("grep -rn staticPodPath /var/lib/kubelet/config.yaml /etc/kubernetes", "Compare with the kubelet's settings")
 	})

@@ -34,6 +34,7 @@ type Settings struct {
 	Kubeconfig      string // path; empty for a standalone kubelet
 	KubeconfigGone  bool   // there is no such file, and none to bootstrap from
 	NoManifests     string // staticPodPath, where it is not there; else empty
+	Unread          bool   // UsualManifests has manifests, and staticPodPath is elsewhere and has none
 	Twins           []Twin // in staticPodPath
 	CertDir         string
 	TLSCertFile     string // serving certificate; empty for one in CertDir

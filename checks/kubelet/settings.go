@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net"
 	"os"
@@ -45,6 +46,8 @@ func ReadSettings(ctx context.Context, root string, pid int) (Settings, error) {
 	if dir := read.StaticPodPath; dir != "" && isAbsent(all, dir) {
 		s.NoManifests = oneLine(dir)
 	}
+	s.Unread = filepath.Clean(read.StaticPodPath) != UsualManifests &&
+		!hasManifest(all, read.StaticPodPath) && hasManifest(all, UsualManifests)
 	bootstrap := kubeletconfig.Last(flags, "bootstrap-kubeconfig")
 	s.KubeconfigGone = s.Kubeconfig != "" && isAbsent(all, s.Kubeconfig) &&
 		(bootstrap == "" || isAbsent(all, bootstrap))
@@ -65,6 +68,20 @@ func ReadSettings(ctx context.Context, root string, pid int) (Settings, error) {
 		return s, fmt.Errorf("reading the kubelet's configuration: %s", strings.Join(s.Problems, "; "))
 	}
 	return s, ctx.Err()
+}
+
+// UsualManifests is the folder of static pods by kubeadm and what builds on it.
+const UsualManifests = "/etc/kubernetes/manifests"
+
+// hasManifest reports whether the kubelet would read a file of a folder.
+func hasManifest(host crictl.HostFiles, dir string) bool {
+	if dir == "" {
+		return false
+	}
+	files, _ := host.List(dir)
+	return slices.ContainsFunc(files, func(file fs.DirEntry) bool {
+		return !strings.HasPrefix(file.Name(), ".") && !file.IsDir()
+	})
 }
 
 // maxManifests bounds how many files of static pods are read.

@@ -104,6 +104,19 @@ func TestReadSettings(t *testing.T) {
 			},
 		},
 		{
+			"static pods that are not read", "--config=/k.yaml",
+			[]string{"k.yaml", "staticPodPath: /m\n", "m/.keep", "", "etc/kubernetes/manifests/shop.yaml", "metadata: {name: shop}\n"},
+			func(s *Settings) { s.Files, s.Unread = []string{"/k.yaml"}, true },
+		},
+		{
+			"static pods in another folder", "--config=/k.yaml",
+			[]string{
+				"k.yaml", "staticPodPath: /m\n", "m/shop.yaml", "metadata: {name: shop}\n",
+				"etc/kubernetes/manifests/old.yaml", "metadata: {name: old}\n",
+			},
+			func(s *Settings) { s.Files = []string{"/k.yaml"} },
+		},
+		{
 			"all that harms, and what does not",
 			"--config=/k.yaml --cert-dir /pki --root-dir=/data --hostname-override=Other --read-only-port=10255",
 			[]string{"k.yaml", "runtimeRequestTimeout: 10m\nfeatureGates: {AllAlpha: true}\nmaxPods: 738\n" +
