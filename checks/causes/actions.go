@@ -116,8 +116,8 @@ var remedies = map[string][]remedy{
 		act(checks.ActionFixNode, logRead, seen(logBlocked(host.RoleKubelet))),
 		act(checks.ActionRestartKubelet, "it runs and does nothing; the runtime answers"),
 	},
-	PLEGUnhealthy:       {act(checks.ActionRestartKubelet, "the runtime answers, and the kubelet's relist stands still")},
-	CertificateExpired:  {act(checks.ActionFixNode, "a restart finds the same certificate")},
+	PLEGUnhealthy:      {act(checks.ActionRestartKubelet, "the runtime answers, and the kubelet's relist stands still")},
+	CertificateExpired: {act(checks.ActionFixNode, "a restart finds the same certificate")},
 	APIServerUnreachable: {
 		act(checks.ActionRestartKubelet, "a kubelet registers its Node object only when it starts", seen(noNodeObject)),
 		act(checks.ActionFixCluster, "the way to the API server, or the API server, fails"),

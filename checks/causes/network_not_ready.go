@@ -48,7 +48,8 @@ func recogniseNetworkNotReady(f *facts.Facts) *Finding {
 			summary = textf("%s cut off from the network: not attached to the bridge %s any more", pods, bridge)
 		}
 		Addf(&e.For, "%s calls the plugin bridge, which attached them to %s: %s", facts.Clean(n.File), bridge,
-			ifElse(n.Loose, "their interfaces have no master now, as when the bridge is made anew", "no interface has this name"))
+			ifElse(n.Loose, "their interfaces have no master now, as when the bridge is made anew",
+				"no interface has this name"))
 		Addf(&e.For, "attached to it: %s", firstOf(cutOff, facts.Clean, "pod"))
 		effect = besides(f, "nothing reaches these pods; "+ifElse(n.Loose, "the others are well",
 			"the plugin makes the bridge again for the next pod, without them"))

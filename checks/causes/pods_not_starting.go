@@ -112,31 +112,34 @@ func withMountsThatStay(f *facts.Facts, other *Finding) *Finding {
 const othersRead = 0o005
 
 // withUmask returns the finding that the runtime makes folders that only root can enter, such as the root of a
-// container's file system, with the evidence of another one. dockerd sets its umask itself; containerd and CRI-O do not.
+// container's file system, with the evidence of another one. dockerd sets its umask itself; containerd does not.
 func withUmask(f *facts.Facts, d host.Process, other *Finding) *Finding {
 	var e checks.Evidence
 	Addf(&e.For, "the umask of %v is %04o; 0022 is usual", d, d.Umask)
 	if other != nil {
 		e.For = append(e.For, other.Evidence.For...)
 	}
-	x := newFinding(checks.Warning, checks.Strong, textf("%v makes folders that only root can enter (umask %04o): "+
-		"new containers of other users fail", d, d.Umask), e, *facts.DaemonSubject(f))
+	wrong := textf("%v makes folders that only root can enter (umask %04o): new containers of other users fail",
+		d, d.Umask)
+	x := newFinding(checks.Warning, checks.Strong, wrong, e, *facts.DaemonSubject(f))
 	return x.advise(func(s *Steps, _ string) {
-		s.lookIf(f.Target.Daemon.Unit != "", textf("systemctl show -p UMask %s; systemctl cat %[1]s | grep -n UMask",
-			f.Target.Daemon.Unit), "Find who sets it; then delete the pods that were made with it")
+		unit := f.Target.Daemon.Unit
+		s.lookIf(unit != "", textf("systemctl show -p UMask %s; systemctl cat %[1]s | grep -n UMask", unit),
+			"Find who sets it; then delete the pods that were made with it")
 		addRestart(f, s)
 	})
 }
 
-// withoutSource returns the finding that the kubelet gets no pods, or not those that are there for it, as after a change
-// of its settings and a restart; nil where that is not so.
+// withoutSource returns the finding that the kubelet gets no pods, or not those that are there for it, as after a
+// change of its settings and a restart; nil where that is not so.
 func withoutSource(f *facts.Facts) *Finding {
 	s, pods := f.Seen.Settings, f.Seen.Pods
 	folder, wrong := s.Value.NoManifests, ""
 	switch {
 	case s.Value.Unread && folder == "":
 		folder = kubelet.UsualManifests
-		wrong = textf("the static pods in %s are not read: the kubelet's staticPodPath is another folder, and has none", folder)
+		wrong = textf("the static pods in %s are not read: the kubelet's staticPodPath is another folder, and has none",
+			folder)
 	case s.Value.Unread:
 		wrong = textf("the static pods in %s are not read: the kubelet's staticPodPath is %s, which is not there",
 			kubelet.UsualManifests, facts.Clean(folder))
@@ -252,8 +255,8 @@ func podLimit(f *facts.Facts, words string) string {
 	return textf("the node is full: maxPods of the kubelet is %d%s, and it has %s", s.MaxPods, from, units.Count(n, "pod"))
 }
 
-// shortDeadline says how soon the kubelet gives up its calls to the runtime, where that is before a pod can be made; else
-// empty. What the runtime does for one then ends in all kinds of errors.
+// shortDeadline says how soon the kubelet gives up its calls to the runtime, where that is before a pod can be made;
+// else empty. What the runtime does for one then ends in all kinds of errors.
 func shortDeadline(f *facts.Facts) string {
 	t := f.Seen.Settings.Value.RequestTimeout
 	if t <= 0 || t >= slowestStart {
