@@ -53,7 +53,8 @@ func recognisePodsNotStarting(f *facts.Facts) *Finding {
 	if n := f.Seen.CNI.Value; n.MountsStay && !f.Target.OtherEndpoint {
 		x = withMountsThatStay(f, x)
 	}
-	if d := f.Target.Daemon.Process; d != nil && d.Umask&othersRead != 0 {
+	refused := len(pods) > 0 && facts.Says(pods[0].Words, "permission denied")
+	if d := f.Target.Daemon.Process; d != nil && d.Umask&othersRead != 0 && (x == nil || refused) {
 		x = withUmask(f, *d, x)
 	}
 	if x == nil {
@@ -115,13 +116,14 @@ const othersRead = 0o005
 // container's file system, with the evidence of another one. dockerd sets its umask itself; containerd does not.
 func withUmask(f *facts.Facts, d host.Process, other *Finding) *Finding {
 	var e checks.Evidence
+	severity := checks.Warning
 	Addf(&e.For, "the umask of %v is %04o; 0022 is usual", d, d.Umask)
 	if other != nil {
-		e.For = append(e.For, other.Evidence.For...)
+		severity, e.For = other.Severity, append(e.For, other.Evidence.For...)
 	}
 	wrong := textf("%v makes folders that only root can enter (umask %04o): new containers of other users fail",
 		d, d.Umask)
-	x := newFinding(checks.Warning, checks.Strong, wrong, e, *facts.DaemonSubject(f))
+	x := newFinding(severity, checks.Strong, wrong, e, *facts.DaemonSubject(f))
 	return x.advise(func(s *Steps, _ string) {
 		unit := f.Target.Daemon.Unit
 		s.lookIf(unit != "", textf("systemctl show -p UMask %s; systemctl cat %[1]s | grep -n UMask", unit),

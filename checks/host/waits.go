@@ -118,11 +118,10 @@ func (p Population) outputs(ctx context.Context, waiting []suspect) ([]OutputWai
 		file := p.readsOne(pid, list)
 		return file, file != ""
 	})
-	for pid, file := range readers {
-		reader := p.describe(p.all[pid], p.roles[pid].Role, p.roles[pid].ObjectID)
+	for _, pid := range slices.Sorted(maps.Keys(readers)) {
 		for i := range list {
-			if list[i].File == file && list[i].PID != pid {
-				list[i].Reader = &reader
+			if w := &list[i]; w.File == readers[pid] && w.PID != pid && w.Reader == nil {
+				w.Reader = new(p.describe(p.all[pid], p.roles[pid].Role, p.roles[pid].ObjectID))
 			}
 		}
 	}
