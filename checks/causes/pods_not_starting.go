@@ -12,6 +12,7 @@ import (
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/kubelet"
 	"github.com/kdiag/kdiag/checks/units"
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
 
 // PodsNotStarting is the code of this cause.
@@ -339,8 +340,28 @@ var errorSources = []errorSource{
 	{": connect: ", "ip rule; ip route show table all", "Look for a rule or a route that keeps the node from its pods"},
 }
 
+// podFolder finds the UID of a pod in the path of its folder.
+var podFolder = lazyregexp.New(`/pods/([0-9a-f-]{32,36})/`)
+
+// adviseMounted adds the steps that find who holds a volume.
+func adviseMounted(s *Steps, t facts.PodTrouble, words string) {
+	uid := t.Pod.UID
+	if m := podFolder.FindStringSubmatch(words); m != nil {
+		uid = m[1] // of a pod that is gone, and has a successor of its name
+	}
+	if !facts.Safe(uid) {
+		return
+	}
+	s.Look("grep "+uid+" /proc/self/mountinfo", "Look for a mount that was left in the volume: unmount it")
+	s.lookIf(strings.Contains(words, "busy"), "find /proc/[0-9]*/cwd /proc/[0-9]*/root /proc/[0-9]*/fd -lname '*"+uid+
+		"*' 2>/dev/null", "Find the processes that are in the volume or have a file of it open")
+}
+
 func adviseTroubled(f *facts.Facts, s *Steps, pods []facts.PodTrouble, words string) {
 	first := pods[0]
+	if first.Stage == facts.StillMounted {
+		adviseMounted(s, first, words)
+	}
 	if mount := noExec(f, pods); facts.SafePath.MatchString(mount) {
 		s.Look("findmnt -o TARGET,SOURCE,OPTIONS -T "+mount, "See who mounts it noexec: /etc/fstab or a hardening script")
 		s.Add(checks.TouchesMount, "mount -o remount,bind,exec "+mount, "Volumes of pods inherit it; the next start works")
@@ -374,11 +395,6 @@ func adviseTroubled(f *facts.Facts, s *Steps, pods []facts.PodTrouble, words str
 		}
 	} else if first.Stage != facts.StillMounted {
 		s.lookPods("See how far the pods have come")
-	}
-	if first.Stage == facts.StillMounted && facts.Safe(first.Pod.UID) {
-		s.lookIf(strings.Contains(words, "is busy"), "find /proc/[0-9]*/cwd /proc/[0-9]*/root /proc/[0-9]*/fd -lname '*"+
-			first.Pod.UID+"*' 2>/dev/null", "Find the processes that are in the volume or have a file of it open")
-		s.Look("grep "+first.Pod.UID+" /proc/self/mountinfo", "Look for a mount that was left in the volume: unmount it")
 	}
 	s.lookIf(noIPv6(f, words) != "", "sysctl -a 2>/dev/null | grep 'disable_ipv6 = 1'",
 		"Switch IPv6 on (sysctl -w net.ipv6.conf.all.disable_ipv6=0), or take its range out of the configuration")

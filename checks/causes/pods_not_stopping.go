@@ -2,6 +2,7 @@ package causes
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/units"
@@ -14,7 +15,8 @@ func recognisePodsNotStopping(f *facts.Facts) *Finding {
 	pods := f.Pods.NotStopping
 	wrong := podsLabel(pods) + units.Plural(len(pods), " does", " do") + " not stop"
 	if !slices.ContainsFunc(pods, func(t facts.PodTrouble) bool { return t.Stage != facts.StillMounted }) {
-		wrong = "a volume of " + podsLabel(pods) + " stays mounted"
+		gone := len(pods) > 0 && strings.Contains(pods[0].Words, "unlinkat ") // a folder, such as of an emptyDir
+		wrong = "a volume of " + podsLabel(pods) + ifElse(gone, " cannot be removed", " stays mounted")
 	}
 	return troubled(f, pods, false, wrong)
 }
