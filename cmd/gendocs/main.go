@@ -75,8 +75,45 @@ func generate(dir string) error {
 	for _, s := range signature.Catalogue() {
 		lanes[s.Lane] = append(lanes[s.Lane], s)
 	}
-	return cmp.Or(writePage(dir, "causes.md", causes.Docs()), writePage(dir, "actions.md", causes.Docs()),
+	return cmp.Or(writePage(dir, "causes.md", causes.Docs()), writeActions(dir),
 		writePage(dir, "advisories.md", advisories.All()), writePage(dir, "signatures.md", lanes))
+}
+
+// proofs are the proofs of actions, a line each, as the end-to-end tests write them (e2etest.Place). They are of the day
+// on which they were made.
+//
+//go:embed actions.jsonl
+var proofs string
+
+// writeActions writes the page of actions: the program's own table, and what was tried.
+func writeActions(dir string) error {
+	page := struct {
+		Causes []checks.Definition
+		Proofs []proof
+		Healed map[bool]int // proofs of controllers' actions, by whether they ended the fault
+		Lesser int          // that ended it all the same
+	}{causes.Docs(), nil, map[bool]int{}, 0}
+	for line := range strings.Lines(proofs) {
+		var p proof
+		if err := json.Unmarshal([]byte(line), &p); err != nil {
+			return fmt.Errorf("actions.jsonl: %w", err)
+		}
+		if p.Healed != "" && p.Healed != p.Action {
+			page.Lesser++
+		} else if len(p.Tried) > 0 && p.Tried[len(p.Tried)-1] == p.Action {
+			page.Healed[p.Healed == p.Action]++
+		}
+		p.Fault = strings.ReplaceAll(p.Fault, "_", " ") // of the name of a test
+		page.Proofs = append(page.Proofs, p)
+	}
+	return writePage(dir, "actions.md", page)
+}
+
+// A proof says which actions ended a real fault.
+type proof struct {
+	Fault, Cause   string
+	Action, Healed string
+	Tried          []string // the least first
 }
 
 // templates are the templates of the pages that lists are made into.
