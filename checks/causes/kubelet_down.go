@@ -65,7 +65,6 @@ func recogniseKubeletDown(f *facts.Facts) *Finding {
 		}
 		if u == nil && f.Seen.Systemd.Value.Answered {
 			s.Look("systemctl list-unit-files --no-pager | grep -iE 'kube|k3s|rke2|k0s'", "Find its unit.")
-			s.Look("ps -eo pid,lstart,args | grep -iE '[k]ubelet|[k]3s|[r]ke2|[k]0s'", "See whether one runs by another name.")
 			return
 		}
 		unit := f.Target.KubeletUnit

@@ -135,7 +135,13 @@ func Finish(f *facts.Facts, causes []checks.Cause) []checks.Cause {
 				s.Why = strings.TrimSuffix(s.Why, ".") + ". If run elsewhere, replace $(hostname) with the node name"
 			}
 		}
-		causes[k].NextSteps = PlainSteps(f, withBundle(f, causes[k].NextSteps))
+		steps := PlainSteps(f, withBundle(f, causes[k].NextSteps))
+		if len(steps) == 0 { // of names that cannot be pasted, say
+			var s Steps
+			s.Look("kdiag explain "+causes[k].Code, "Read how to confirm it, and what ends it")
+			steps = s.Done()
+		}
+		causes[k].NextSteps = steps
 	}
 	return causes
 }
