@@ -229,7 +229,7 @@ func troubled(f *facts.Facts, pods []facts.PodTrouble, none bool, wrong string) 
 	if _, inner, ok := strings.Cut(words, "container process: "); ok && noExec(f, pods) != "" {
 		reason = Quote(strings.TrimRight(inner, `"`))
 	}
-	for _, why := range []string{podLimit(f, words), noIPv6(f, words), shortDeadline(f)} {
+	for _, why := range []string{podLimit(f, words), reservedOf(f, words), noIPv6(f, words), shortDeadline(f)} {
 		if why != "" {
 			reason = why
 			e.For = append(e.For, why)
@@ -256,6 +256,28 @@ func podLimit(f *facts.Facts, words string) string {
 	}
 	from := ifElse(len(s.Files) > 0, " ("+facts.Clean(strings.Join(s.Files, ", "))+")", "")
 	return textf("the node is full: maxPods of the kubelet is %d%s, and it has %s", s.MaxPods, from, units.Count(n, "pod"))
+}
+
+// lacking finds the resource of which the kubelet has too little for a pod that it rejects.
+var lacking = lazyregexp.New(`\(res: ([\w.-]+), q: `)
+
+// reservedOf says what the kubelet's settings keep from pods of the resource of which a rejected one lacks; else empty.
+func reservedOf(f *facts.Facts, words string) string {
+	m, s := lacking.FindStringSubmatch(words), f.Seen.Settings.Value
+	if m == nil {
+		return ""
+	}
+	var kept []string
+	for _, name := range []string{"kubeReserved." + m[1], "systemReserved." + m[1]} {
+		if s.Reserved[name] != "" {
+			kept = append(kept, name+" "+s.Reserved[name])
+		}
+	}
+	if len(kept) == 0 {
+		return ""
+	}
+	return textf("pods lack %s, of which the kubelet's settings keep %s from them (%s)", m[1],
+		facts.Clean(units.List(kept)), facts.Clean(strings.Join(s.Files, ", ")))
 }
 
 // shortDeadline says how soon the kubelet gives up its calls to the runtime, where that is before a pod can be made;

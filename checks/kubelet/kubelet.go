@@ -11,20 +11,22 @@ import (
 
 // Settings are the settings of a kubelet: its configuration file, the drop-ins, and its flags above both.
 type Settings struct {
-	PID             int
-	Files           []string // that were read
-	Problems        []string // unreadable files and wrong settings, one line each
-	Endpoint        string   // containerRuntimeEndpoint
-	RequestTimeout  time.Duration
-	SerializePulls  bool
-	EventedPLEG     bool
-	CgroupDriver    string // cgroupfs or systemd: the setting, or the runtime's where that decides
-	RootDir         string // /var/lib/kubelet
-	PodLogsDir      string
-	MaxPods         int32
-	PodPidsLimit    int64
-	EvictionHard    map[string]string
-	EvictionOff     []string // signals with a default threshold that here have none, or zero
+	PID            int
+	Files          []string // that were read
+	Problems       []string // unreadable files and wrong settings, one line each
+	Endpoint       string   // containerRuntimeEndpoint
+	RequestTimeout time.Duration
+	SerializePulls bool
+	EventedPLEG    bool
+	CgroupDriver   string // cgroupfs or systemd: the setting, or the runtime's where that decides
+	RootDir        string // /var/lib/kubelet
+	PodLogsDir     string
+	MaxPods        int32
+	PodPidsLimit   int64
+	EvictionHard   map[string]string
+	// Reserved is what pods do not get of the node, such as 500m by systemReserved.cpu; nil for nothing.
+	Reserved        map[string]string `json:",omitempty"`
+	EvictionOff     []string          // signals with a default threshold that here have none, or zero
 	NodeStatusEvery time.Duration
 	LeaseSeconds    int32
 	SyncFrequency   time.Duration

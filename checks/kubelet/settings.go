@@ -182,6 +182,15 @@ func (s *Settings) fill(c *kubeletconfig.Config) {
 	s.PodLogsDir = c.PodLogsDir
 	s.MaxPods, s.PodPidsLimit = c.MaxPods, max(-1, c.PodPidsLimit)
 	s.EvictionHard = c.EvictionHard
+	all := map[string]map[string]string{"kubeReserved": c.KubeReserved, "systemReserved": c.SystemReserved}
+	for of, reserved := range all {
+		for name, quantity := range reserved {
+			if s.Reserved == nil {
+				s.Reserved = map[string]string{}
+			}
+			s.Reserved[of+"."+oneLine(name)] = oneLine(quantity)
+		}
+	}
 	// Naming one signal turns off all others.
 	for _, signal := range slices.Sorted(maps.Keys(kubeletconfig.Defaults().EvictionHard)) {
 		if disabled(s.EvictionHard[signal]) {
