@@ -229,7 +229,7 @@ func troubled(f *facts.Facts, pods []facts.PodTrouble, none bool, wrong string) 
 	if _, inner, ok := strings.Cut(words, "container process: "); ok && noExec(f, pods) != "" {
 		reason = Quote(strings.TrimRight(inner, `"`))
 	}
-	for _, why := range []string{podLimit(f, words), reservedOf(f, words), noIPv6(f, words), shortDeadline(f)} {
+	for _, why := range []string{podLimit(f, words), reservedOf(f, words), fewProcesses(f), noIPv6(f, words), shortDeadline(f)} {
 		if why != "" {
 			reason = why
 			e.For = append(e.For, why)
@@ -278,6 +278,17 @@ func reservedOf(f *facts.Facts, words string) string {
 	}
 	return textf("pods lack %s, of which the kubelet's settings keep %s from them (%s)", m[1],
 		facts.Clean(units.List(kept)), facts.Clean(strings.Join(s.Files, ", ")))
+}
+
+// fewProcesses says how many processes a pod may have, where that is too few to start one; else empty. runc alone has
+// some ten threads, and ends without a word.
+func fewProcesses(f *facts.Facts) string {
+	const enough = 16
+	n := f.Seen.Settings.Value.PodPidsLimit
+	if n <= 0 || n >= enough {
+		return ""
+	}
+	return textf("podPidsLimit of the kubelet is %d: a pod may have no more processes and threads", n)
 }
 
 // shortDeadline says how soon the kubelet gives up its calls to the runtime, where that is before a pod can be made;
