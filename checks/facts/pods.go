@@ -503,7 +503,8 @@ func troubleOf(f *Facts, e podError, name string, listed listedPod) (PodTrouble,
 		over = over || ended || known && listed.Name == "" || listed.newest.After(e.last)
 	}
 	long := f.Log.At.Sub(e.first) >= troubleAge || late // a call that has missed its deadline has lasted for minutes
-	return t, long && !over && Fresh(f, &e.last, retry) && !ofWorkload.MatchString(ofOthers(f, e))
+	ready := !known || listed.ready || w.Phase != "Pending"
+	return t, long && !over && Fresh(f, &e.last, retry) && !ofWorkload.MatchString(ofOthers(f, e, ready))
 }
 
 // wantedPod returns what the kubelet has of a pod that is not to go; zero where that is not known.

@@ -147,11 +147,11 @@ var (
 )
 
 // ofOthers returns the text of an error without the words that would make it the pod's own, where it is not: the
-// program is of the node's sandbox image, or of the node itself, or the node forbids that it is started; or a pull
-// fails.
-func ofOthers(f *Facts, e podError) string {
+// program is of the node's sandbox image, which is all that runs before a sandbox is ready, or of the node itself, or
+// the node forbids that it is started; or a pull fails.
+func ofOthers(f *Facts, e podError, ready bool) string {
 	text := e.text
-	if strings.Contains(text, "CreatePodSandbox") || e.code == signature.MountFailed || NoExec(f, text) != "" {
+	if !ready || strings.Contains(text, "CreatePodSandbox") || e.code == signature.MountFailed || NoExec(f, text) != "" {
 		text = ofNode.ReplaceAllString(text, "")
 	}
 	if e.code == signature.ImagePullFailed && !pullRefused.MatchString(text) {
