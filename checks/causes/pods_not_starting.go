@@ -363,8 +363,8 @@ var errorSources = []errorSource{
 		"Find the interface with the pod's address: take it away, or move the range of the pods",
 	},
 	{
-		"(ARP)", "ip neigh; bridge link",
-		"See whether the host's end of the pod's interface pair is there and attached; a new pod gets a new pair",
+		"(ARP)", "ip rule; ip route; ip neigh; bridge link",
+		"See whether the way to the pods leads to their bridge, and whether the pod's interface is attached there",
 	},
 	{
 		"received nothing of a part", "ss -tnpi state established | grep -A 1 containerd",

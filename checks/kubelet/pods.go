@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -113,16 +114,23 @@ func AskPods(ctx context.Context, root string, s Settings, given Credentials, ap
 
 // unreachable returns why nothing on the node reaches an IPv4 address, by address, as far as the kernel says: it lists
 // each address of the node's own below the table of local routes as "|-- ADDRESS" and, in the next line, "/32 host
-// LOCAL", and a neighbour that did not answer with the flags 0x0 (proc_net_arp(5)).
+// LOCAL", and a neighbour that did not answer with the flags 0x0 (proc_net_arp(5)). One that answers on another
+// interface is reached: the entry is left from another route.
 func unreachable(root string) map[string]string {
 	own, _ := os.ReadFile(filepath.Join(root, "proc/1/net/fib_trie"))
 	neighbours, _ := os.ReadFile(filepath.Join(root, "proc/1/net/arp"))
-	why, last := map[string]string{}, ""
+	why, answers, last := map[string]string{}, map[string]bool{}, ""
 	for line := range strings.Lines(string(neighbours)) {
-		if f := strings.Fields(line); len(f) == 6 && f[2] == "0x0" {
+		f := strings.Fields(line)
+		switch {
+		case len(f) != 6:
+		case f[2] != "0x0":
+			answers[f[0]] = true
+		default:
 			why[f[0]] = oneLine("nobody on " + f[5] + " answers for its address " + f[0] + " (ARP)")
 		}
 	}
+	maps.DeleteFunc(why, func(address, _ string) bool { return answers[address] })
 	for line := range strings.Lines(string(own)) {
 		line = strings.TrimSpace(line)
 		if address, found := strings.CutPrefix(line, "|-- "); found {

@@ -213,6 +213,7 @@ func TestParsePods(t *testing.T) {
 		"     |-- 10.1.0.8\n        /32 host LOCAL\n     |-- 10.1.0.255\n        /32 link BROADCAST\n")
 	h.Write("proc/1/net/arp", "IP address       HW type     Flags       HW address            Mask     Device\n"+
 		"10.1.0.7         0x1         0x2         36:dc:c2:b0:5f:ab     *        cni0\n"+
+		"10.1.0.7         0x1         0x0         00:00:00:00:00:00     *        eth0\n"+
 		"10.1.0.9         0x1         0x0         00:00:00:00:00:00     *        cni0\n")
 	pods, err := parsePods([]byte(`{"kind":"PodList","items":[`+hooked+`,`+
 		strings.ReplaceAll(hooked, "postStart", "preStop")+`,`+fails+`,`+taken+`,`+
