@@ -2,6 +2,7 @@ package causes
 
 import (
 	"cmp"
+	"path"
 	"slices"
 
 	"github.com/kdiag/kdiag/checks"
@@ -84,8 +85,9 @@ func recogniseRuntimeNotReady(f *facts.Facts) *Finding {
 			AddDisk(f, s, "Check for a full disk under docker's data")
 			addRestart(f, s)
 		case len(programs) > 0:
-			s.Look("ls -l /usr/bin/runc /usr/sbin/runc /usr/local/sbin/runc /usr/bin/containerd-shim-runc-v2",
-				"Find out what removed it, and reinstall its package (runc, containerd.io); no restart is needed")
+			name := path.Base(programs[0])
+			s.lookIf(facts.Safe(name), textf("find /usr /opt | grep /%s", name),
+				"Find out what removed it: reinstall its package, or take it out of the configuration. No restart is needed")
 		case len(folders) > 0:
 			s.Look(textf("ls -l /proc/%d/fd | grep io.containerd | head -n 5", f.Target.Daemon.PID),
 				"Find out where its files are now, and move the folder back; no restart is needed")
