@@ -229,7 +229,9 @@ func troubled(f *facts.Facts, pods []facts.PodTrouble, none bool, wrong string) 
 	if _, inner, ok := strings.Cut(words, "container process: "); ok && noExec(f, pods) != "" {
 		reason = Quote(strings.TrimRight(inner, `"`))
 	}
-	for _, why := range []string{podLimit(f, words), reservedOf(f, words), fewProcesses(f), noIPv6(f, words), shortDeadline(f)} {
+	for _, why := range []string{
+		podLimit(f, words), reservedOf(f, words), fewProcesses(f), noIPv6(f, words), shortDeadline(f),
+	} {
 		if why != "" {
 			reason = why
 			e.For = append(e.For, why)

@@ -130,8 +130,8 @@ func TestWatchers(t *testing.T) {
 	})
 }
 
-// TestOutputs has the runtime wait to write its log to a pipe, whose reader is stopped, and to other files, which are no
-// logs, or not full any more.
+// TestOutputs has the runtime wait to write its log to a pipe, whose reader is stopped, and to other files, which are
+// no logs, or not full any more.
 func TestOutputs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)

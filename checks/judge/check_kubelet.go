@@ -226,7 +226,8 @@ func judgeCNI(f *facts.Facts, c kubelet.CNI) checks.Result {
 	var e checks.Evidence
 	switch why := causes.CNIEvidence(f, &e); {
 	case len(facts.CutOff(f)) > 0:
-		return warning("the bridge %s of %s is gone, or pods are not attached to it any more", facts.Clean(c.LostBridge), file)
+		return warning("the bridge %s of %s is gone, or pods are not attached to it any more",
+			facts.Clean(c.LostBridge), file)
 	case c.Apart != "":
 		return warning("the %s is in a network namespace of its own", facts.Clean(c.Apart))
 	case len(e.Missing) > 0:

@@ -105,7 +105,10 @@ func TestReadSettings(t *testing.T) {
 		},
 		{
 			"static pods that are not read", "--config=/k.yaml",
-			[]string{"k.yaml", "staticPodPath: /m\nsystemReserved: {cpu: 500m}\n", "m/.keep", "", "etc/kubernetes/manifests/shop.yaml", "metadata: {name: shop}\n"},
+			[]string{
+				"k.yaml", "staticPodPath: /m\nsystemReserved: {cpu: 500m}\n", "m/.keep", "",
+				"etc/kubernetes/manifests/shop.yaml", "metadata: {name: shop}\n",
+			},
 			func(s *Settings) {
 				s.Files, s.Unread, s.Reserved = []string{"/k.yaml"}, true, map[string]string{"systemReserved.cpu": "500m"}
 			},

@@ -79,8 +79,8 @@ func generate(dir string) error {
 		writePage(dir, "advisories.md", advisories.All()), writePage(dir, "signatures.md", lanes))
 }
 
-// proofs are the proofs of actions, a line each, as the end-to-end tests write them (e2etest.Place). They are of the day
-// on which they were made.
+// proofs are the proofs of actions, a line each, as the end-to-end tests write them (e2etest.Place). They are of the
+// day on which they were made.
 //
 //go:embed actions.jsonl
 var proofs string
