@@ -139,6 +139,8 @@ func withoutSource(f *facts.Facts) *Finding {
 	s, pods := f.Seen.Settings, f.Seen.Pods
 	folder, wrong := s.Value.NoManifests, ""
 	switch {
+	case !s.OK: // a file that was not read may name another folder
+		return nil
 	case s.Value.Unread && folder == "":
 		folder = kubelet.UsualManifests
 		wrong = textf("the static pods in %s are not read: the kubelet's staticPodPath is another folder, and has none",
@@ -146,7 +148,7 @@ func withoutSource(f *facts.Facts) *Finding {
 	case s.Value.Unread:
 		wrong = textf("the static pods in %s are not read: the kubelet's staticPodPath is %s, which is not there",
 			kubelet.UsualManifests, facts.Clean(folder))
-	case s.OK && folder != "" && s.Value.Kubeconfig == "" && pods.OK && len(pods.Value) == 0:
+	case folder != "" && s.Value.Kubeconfig == "" && pods.OK && len(pods.Value) == 0:
 		wrong = textf("the kubelet has no pods: its folder of static pods %s is not there, and it has no API server",
 			facts.Clean(folder))
 	default:

@@ -43,11 +43,12 @@ func ReadSettings(ctx context.Context, root string, pid int) (Settings, error) {
 	s.RootDir = cmp.Or(kubeletconfig.Last(flags, "root-dir"), defaultRootDir)
 	s.CertDir = cmp.Or(kubeletconfig.Last(flags, "cert-dir"), defaultCertDir)
 	s.Kubeconfig = kubeletconfig.Last(flags, "kubeconfig")
-	if dir := read.StaticPodPath; dir != "" && isAbsent(all, dir) {
-		s.NoManifests = oneLine(dir)
+	if dir := read.StaticPodPath; dir != "" {
+		if isAbsent(all, dir) {
+			s.NoManifests = oneLine(dir)
+		}
+		s.Unread = filepath.Clean(dir) != UsualManifests && !hasManifest(all, dir) && hasManifest(all, UsualManifests)
 	}
-	s.Unread = filepath.Clean(read.StaticPodPath) != UsualManifests &&
-		!hasManifest(all, read.StaticPodPath) && hasManifest(all, UsualManifests)
 	bootstrap := kubeletconfig.Last(flags, "bootstrap-kubeconfig")
 	s.KubeconfigGone = s.Kubeconfig != "" && isAbsent(all, s.Kubeconfig) &&
 		(bootstrap == "" || isAbsent(all, bootstrap))
@@ -75,9 +76,6 @@ const UsualManifests = "/etc/kubernetes/manifests"
 
 // hasManifest reports whether the kubelet would read a file of a folder.
 func hasManifest(host crictl.HostFiles, dir string) bool {
-	if dir == "" {
-		return false
-	}
 	files, _ := host.List(dir)
 	return slices.ContainsFunc(files, func(file fs.DirEntry) bool {
 		return !strings.HasPrefix(file.Name(), ".") && !file.IsDir()

@@ -114,6 +114,11 @@ func TestReadSettings(t *testing.T) {
 			},
 		},
 		{
+			"no static pods, and what was left of others", "--config=/k.yaml",
+			[]string{"k.yaml", "maxPods: 7\n", "etc/kubernetes/manifests/old.yaml", "metadata: {name: old}\n"},
+			func(s *Settings) { s.Files, s.MaxPods = []string{"/k.yaml"}, 7 },
+		},
+		{
 			"static pods in another folder", "--config=/k.yaml",
 			[]string{
 				"k.yaml", "staticPodPath: /m\n", "m/shop.yaml", "metadata: {name: shop}\n",
