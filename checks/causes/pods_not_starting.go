@@ -143,8 +143,8 @@ func withoutSource(f *facts.Facts) *Finding {
 		return nil
 	case s.Value.Unread && folder == "":
 		folder = kubelet.UsualManifests
-		wrong = textf("the static pods in %s are not read: the kubelet's staticPodPath is another folder, and has none",
-			folder)
+		wrong = textf("the static pods in %s are not read: the kubelet's staticPodPath is %s, and has none", folder,
+			facts.Clean(s.Value.StaticPodPath))
 	case s.Value.Unread:
 		wrong = textf("the static pods in %s are not read: the kubelet's staticPodPath is %s, which is not there",
 			kubelet.UsualManifests, facts.Clean(folder))

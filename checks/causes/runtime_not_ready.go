@@ -42,7 +42,7 @@ func recogniseRuntimeNotReady(f *facts.Facts) *Finding {
 	if summary == "" && len(programs) > 0 {
 		step, summary = checks.Certain, facts.Clean(units.List(programs))+
 			units.Plural(len(programs), " is", " are")+" missing"
-		effect = besides(f, "no container can be started or stopped")
+		effect = besides(f, "no container with the default runtime handler can be started or stopped")
 		Addf(&e.For, "the default runtime handler needs %s, which is neither in the daemon's PATH nor where its "+
 			"configuration says", facts.Clean(units.List(programs)))
 	} else if list := facts.Clean(units.List(folders)); summary == "" && list != "" {

@@ -8,6 +8,7 @@ import (
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/kubelet"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/plegbench"
 )
@@ -283,7 +284,9 @@ func addDeletePod(f *facts.Facts, s *Steps, pod crictl.Pod, why string) {
 	switch {
 	case !facts.Safe(pod.Namespace, pod.Name):
 	case facts.IsStaticPod(f, pod.UID):
-		s.Look("ls -l /etc/kubernetes/manifests", "Find the manifest of this static pod; moved away, it ends the pod")
+		folder := cmp.Or(f.Seen.Settings.Value.StaticPodPath, kubelet.UsualManifests)
+		s.lookIf(facts.SafePath.MatchString(folder), "ls -l "+folder,
+			"Find the manifest of this static pod; moved away, it ends the pod")
 	default:
 		text := cmp.Or(strings.TrimSuffix(why, "."), "Delete the pod")
 		switch owner := facts.WorkloadOf(f, pod.UID); {

@@ -114,7 +114,8 @@ func ReadTasks(ctx context.Context, processes Population, between time.Duration)
 
 // living returns the containers and sandboxes that have a process other than a zombie.
 func (p Population) living(ctx context.Context) map[string]bool {
-	found, err := gather(ctx, "reading the control groups of processes", p.alive(), func(at *position, pid int) (string, bool) {
+	const what = "reading the control groups of processes"
+	found, err := gather(ctx, what, p.alive(), func(at *position, pid int) (string, bool) {
 		id := ownerOfCgroups(p.cgroups(at, pid)).ObjectID
 		return id, id != ""
 	})

@@ -35,6 +35,7 @@ type Settings struct {
 	ReadOnlyAddress string // host:port; empty when it is turned off
 	Kubeconfig      string // path; empty for a standalone kubelet
 	KubeconfigGone  bool   // there is no such file, and none to bootstrap from
+	StaticPodPath   string `json:",omitempty"`
 	NoManifests     string // staticPodPath, where it is not there; else empty
 	Unread          bool   // UsualManifests has manifests, and staticPodPath is elsewhere and has none
 	Twins           []Twin // in staticPodPath

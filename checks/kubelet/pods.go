@@ -162,8 +162,8 @@ func (p *Pod) readContainers(all []containerStatus) {
 	}
 }
 
-// parsePods reads a PodList, of which nothing but names, phases, times and the states of containers is kept. Unreachable
-// has why addresses cannot be reached.
+// parsePods reads a PodList, of which nothing but names, phases, times and the states of containers is kept.
+// Unreachable has why addresses cannot be reached.
 func parsePods(data []byte, unreachable map[string]string) ([]Pod, error) {
 	var list struct {
 		Kind  string

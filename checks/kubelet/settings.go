@@ -44,6 +44,7 @@ func ReadSettings(ctx context.Context, root string, pid int) (Settings, error) {
 	s.CertDir = cmp.Or(kubeletconfig.Last(flags, "cert-dir"), defaultCertDir)
 	s.Kubeconfig = kubeletconfig.Last(flags, "kubeconfig")
 	if dir := read.StaticPodPath; dir != "" {
+		s.StaticPodPath = oneLine(dir)
 		if isAbsent(all, dir) {
 			s.NoManifests = oneLine(dir)
 		}

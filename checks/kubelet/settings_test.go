@@ -110,7 +110,8 @@ func TestReadSettings(t *testing.T) {
 				"etc/kubernetes/manifests/shop.yaml", "metadata: {name: shop}\n",
 			},
 			func(s *Settings) {
-				s.Files, s.Unread, s.Reserved = []string{"/k.yaml"}, true, map[string]string{"systemReserved.cpu": "500m"}
+				s.Files, s.Reserved = []string{"/k.yaml"}, map[string]string{"systemReserved.cpu": "500m"}
+				s.StaticPodPath, s.Unread = "/m", true
 			},
 		},
 		{
@@ -124,7 +125,7 @@ func TestReadSettings(t *testing.T) {
 				"k.yaml", "staticPodPath: /m\n", "m/shop.yaml", "metadata: {name: shop}\n",
 				"etc/kubernetes/manifests/old.yaml", "metadata: {name: old}\n",
 			},
-			func(s *Settings) { s.Files = []string{"/k.yaml"} },
+			func(s *Settings) { s.Files, s.StaticPodPath = []string{"/k.yaml"}, "/m" },
 		},
 		{
 			"all that harms, and what does not",
