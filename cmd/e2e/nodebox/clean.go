@@ -23,11 +23,11 @@ func newFolder(parent string) (string, error) {
 	return os.MkdirTemp(cmp.Or(parent, os.TempDir()), os.Getenv(apart)+"-")
 }
 
-// sweep removes what runs left that were killed, whose processes and mounts have ended with them: the folders of boxes,
-// and control groups, which clean removes by their name.
+// sweep removes what runs left that were killed, whose mounts and processes, but for frozen ones, have ended with them:
+// control groups, which clean removes by their name, and then the folders of boxes.
 func sweep(ctx context.Context) error {
 	var errs []error
-	for _, parent := range []string{os.TempDir(), "/sys/fs/cgroup/*"} {
+	for _, parent := range []string{"/sys/fs/cgroup/*", os.TempDir()} {
 		left, _ := filepath.Glob(filepath.Join(parent, groupPrefix+"*"))
 		for _, name := range left {
 			pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(name), groupPrefix), "-")
@@ -102,6 +102,8 @@ func removeCgroups(ctx context.Context, names map[string]bool) error {
 		})
 		var errs []error
 		for _, dir := range slices.Backward(dirs) {
+			// A process that is frozen by version 1 ends when it is thawed. Other groups have no such file.
+			_ = os.WriteFile(filepath.Join(dir, "freezer.state"), []byte("THAWED"), 0)
 			pids, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 			for field := range strings.FieldsSeq(string(pids)) {
 				if pid, err := strconv.Atoi(field); err == nil && pid > 1 {
