@@ -85,7 +85,10 @@ var remedies = map[string][]remedy{
 			seen(func(f *facts.Facts) bool { return len(f.Shims.Gone)+len(f.Shims.Unwatched) > 0 })),
 		act(checks.ActionRestartRuntime, "it reads its shims anew when it starts"),
 	},
-	CgroupFrozen: {act(checks.ActionFixNode, "the group has to be thawed; what is frozen does not act on a signal")},
+	CgroupFrozen: {
+		act(checks.ActionDeletePod, "the group is one pod's: the runtime thaws it to end the pod", ofPod),
+		act(checks.ActionFixNode, "the group has to be thawed; what is frozen does not act on a signal"),
+	},
 	TaskStuck: {
 		act(checks.ActionFixNode, "it goes on when its file system is thawed", seen(stuck(waitsOnly(facts.WaitThaw)))),
 		act(checks.ActionFixCluster, "it goes on when the server of its mount answers; a reboot may hang there too",
