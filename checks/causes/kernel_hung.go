@@ -68,7 +68,8 @@ func recogniseKernelHung(f *facts.Facts) *Finding {
 	addGaps(f, &e, gapHost)
 	return newFinding(severity, step, summary, e, taskSubjects(f, tasks)...).advise(func(s *Steps, _ string) {
 		s.Look("journalctl --no-pager -k --since -1h | "+
-			"grep -E -A 20 'blocked for more than|soft lockup|rcu.*stall|BUG:|Oops' | tail -n 100", "Show the call traces: the lock, mount or device that the tasks wait for.")
+			"grep -E -A 20 'blocked for more than|soft lockup|rcu.*stall|BUG:|Oops' | tail -n 100",
+			"Show the call traces: the lock, mount or device that the tasks wait for.")
 		for _, t := range tasks[:min(len(tasks), 2)] {
 			s.lookStack(t.PID, "Check if "+t.Label()+" still waits there.")
 		}

@@ -144,7 +144,7 @@ func withoutSource(f *facts.Facts) *Finding {
 	case s.Value.Unread && folder == "":
 		folder = kubelet.UsualManifests
 		wrong = textf("the static pods in %s are not read: the kubelet's staticPodPath is %s, and has none", folder,
-			facts.Clean(s.Value.StaticPodPath))
+			facts.Clean(cmp.Or(s.Value.StaticPodPath, "another folder")))
 	case s.Value.Unread:
 		wrong = textf("the static pods in %s are not read: the kubelet's staticPodPath is %s, which is not there",
 			kubelet.UsualManifests, facts.Clean(folder))
